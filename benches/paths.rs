@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue::{Clock, ValueQueue, WorkQueue, merge};
+use keyqueue::{Clock, WorkQueue, merge};
 use rig::heap::{CountingHeap, allocations};
 
 #[global_allocator]
@@ -196,12 +196,12 @@ fn bounded(count: u64) {
     let queue = WorkQueue::builder().capacity(KEYS as usize).build();
     let queue = queue.expect("the settings are valid");
     for key in passes(count) {
-        assert!(queue.entry(key).refuse().add().is_ok());
+        assert!(queue.entry(key).try_add().is_ok());
         finish(&queue);
     }
 }
 
-fn summing() -> ValueQueue<u64, u64> {
+fn summing() -> WorkQueue<u64, u64> {
     let builder = WorkQueue::builder().merge(merge::sum);
     builder.build().expect("the settings are valid")
 }

@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<()> {
             workers.run(|fruit| {
                 // While this runs, no other worker gets the same fruit. If the fruit is added
                 // meanwhile, it comes once more.
-                let count: usize = sold.lock().unwrap()[fruit];
+                let count: usize = sold.lock().unwrap()[&*fruit];
                 shown.lock().unwrap().insert(*fruit, count);
                 // Ordering: Relaxed; a count that is read after the threads are joined.
                 delivered.fetch_add(1, Ordering::Relaxed);

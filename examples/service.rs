@@ -21,8 +21,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Parser;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{ValueDeadLetters, Workers};
-use keyqueue::{Added, Counts, DrainEnd, ValueQueue, WorkQueue, merge};
+use keyqueue::worker::{DeadLetters, Workers};
+use keyqueue::{Added, Counts, DrainEnd, WorkQueue, merge};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
@@ -47,7 +47,7 @@ struct Args {
 const USERS: u64 = 50;
 
 /// The clicks of users that are not saved yet.
-type Queue = ValueQueue<u64, u64>;
+type Queue = WorkQueue<u64, u64>;
 
 /// What the clicks are saved to.
 #[derive(Default)]
@@ -91,13 +91,13 @@ async fn main() -> anyhow::Result<ExitCode> {
         fail: args.fail,
         ..Database::default()
     });
-    let given_up = ValueDeadLetters::new(USERS as usize)?;
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(8).max_retries(10);
-    let workers = workers.values().dead_letters(&given_up);
+    let given_up = DeadLetters::new(USERS as usize)?;
+    let workers = Workers::new(&queue).tasks(8).max_retries(10);
+    let workers = workers.dead_letters(&given_up);
     let save = Arc::clone(&database);
-    let mut workers = workers.spawn_on(&Handle::current(), move |_user, clicks| {
+    let mut workers = workers.spawn_on(&Handle::current(), move |job| {
         let database = Arc::clone(&save);
-        async move { database.save(*clicks).await }
+        async move { database.save(*job.value()).await }
     })?;
 
     let clicked = Arc::clone(&queue);
@@ -133,11 +133,11 @@ async fn main() -> anyhow::Result<ExitCode> {
 
     let mut left = Vec::new();
     for key in queue.take_left() {
-        left.push((key.key, key.value));
+        left.push((key.key, key.value.unwrap_or_default()));
     }
     for letter in given_up.list() {
         eprintln!("user {} is not saved: {}", *letter.key, letter.error);
-        left.push((**letter.key, letter.value.map_or(0, |clicks| *clicks)));
+        left.push((*letter.key, letter.value.map_or(0, |clicks| *clicks)));
     }
     if let Some(file) = &args.left {
         keep(&left, file).with_context(|| format!("cannot write {file:?}"))?;

@@ -75,8 +75,8 @@ pub enum LeftReason {
 pub struct Left<K, V = ()> {
     /// The key.
     pub key: K,
-    /// All that was put for it and is not finished, merged; `()` in a queue without values.
-    pub value: V,
+    /// All that was put for it and is not finished, merged; `None` in a queue without values.
+    pub value: Option<V>,
     /// Why it is left. If there are several reasons, the last in the order of [`LeftReason`].
     pub reason: LeftReason,
 }

@@ -29,10 +29,10 @@ impl Stopper {
     }
 
     /// Gets a key, or `None` if stopped meanwhile.
-    pub fn get<'q, K, S>(&self, queue: &'q WorkQueue<K, S>) -> Option<Item<'q, K, S>> {
+    pub fn get<'q, K, V, S>(&self, queue: &'q WorkQueue<K, V, S>) -> Option<Item<'q, K, V>> {
         let parker = ThreadParker::current();
         self.0.enlist(parker.waker());
-        queue.get_unless(&parker, || self.0.is_set())
+        queue.open.get_unless(&parker, || self.0.is_set())
     }
 }
 

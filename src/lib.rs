@@ -4,7 +4,7 @@
 //! It is the queue under Kubernetes controllers, client-go's `workqueue`, rebuilt around one atomic
 //! state machine per key instead of a single lock. Use it to keep one thing in sync with another
 //! (controllers, caches, indexers, mirrors), when it matters *that* a key changed, not how many
-//! times. When it matters *with what*, a key can carry a value: [`ValueQueue`].
+//! times. When it matters *with what*, a key can carry a value: [`Builder::merge`].
 //!
 #![doc = include_str!("docs/state.svg")]
 //!
@@ -13,29 +13,46 @@
 //! [`worker::Workers`] runs a function on every key, and retries with back-off what fails:
 //!
 //! ```
-//! use std::sync::Arc;
 //! use std::time::Duration;
 //!
 //! use keyqueue::WorkQueue;
 //! use keyqueue::limiter::ItemExponentialFailure;
-//! use keyqueue::worker::{Outcome, Workers};
+//! use keyqueue::worker::{Job, Workers};
+//!
+//! // Looks at the current state behind the key and acts on it.
+//! fn reconcile(job: Job<String>) -> std::io::Result<()> {
+//!     println!("reconciling {}, try {}", *job, job.attempt());
+//!     Ok(()) // an error, or a panic, is retried with back-off
+//! }
 //!
 //! # fn main() -> Result<(), keyqueue::ConfigError> {
 //! let backoff = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(60))?;
-//! let queue = Arc::new(WorkQueue::builder().rate_limiter(backoff).build()?);
-//! let workers = Workers::shared(Arc::clone(&queue))
+//! let queue = WorkQueue::builder().rate_limiter(backoff).build()?;
+//! let workers = Workers::new(&queue)
 //!     .threads(4)
 //!     .max_retries(5)
 //!     .on_give_up(|key, given_up| eprintln!("gave up {key}: {given_up}"))
-//!     .spawn(|key: &&str| {
-//!         println!("reconciling {key}");
-//!         std::io::Result::Ok(Outcome::Done)
-//!     })?;
-//! queue.add("pod/a");
+//!     .spawn(reconcile)?;
+//!
+//! queue.add_ref("pod/a"); // copies the key only if it is unknown
+//! queue.add_ref("pod/a"); // merged, or delivered once more after the first delivery is done
 //! queue.shut_down_with_drain(); // refuses adds; returns when every queued key is done
 //! workers.join();
 //! # Ok(())
 //! # }
+//! ```
+//!
+//! A key can carry a value, which is merged while the key waits:
+//!
+//! ```
+//! use keyqueue::{WorkQueue, merge};
+//!
+//! let queue = WorkQueue::builder().merge(merge::append).build().unwrap();
+//! queue.put("account/1", vec!["deposit 5"]);
+//! queue.put("account/1", vec!["withdraw 3"]);
+//!
+//! let item = queue.get().unwrap(); // no other worker gets account/1 until the item is dropped
+//! assert_eq!((*item.key(), item.value().len()), ("account/1", 2));
 //! ```
 //!
 //! Your own loop, in threads. Change the state behind a key first, then add the key: a delivery
@@ -61,6 +78,14 @@
 //! In tasks of any executor, use [`get_async`](WorkQueue::get_async) and
 //! [`drain_async`](WorkQueue::drain_async).
 //!
+//! | to | start with |
+//! | --- | --- |
+//! | add keys, get them, shut the queue down | [`WorkQueue`] |
+//! | set a name, a limiter, levels, groups, a bound ... | [`Builder`], from [`WorkQueue::builder`] |
+//! | have a function called for each key, with retries | [`worker::Workers`], whose function gets a [`worker::Job`] |
+//! | add a key at a level, later, with a receipt, or wait for room | [`Entry`], from [`WorkQueue::entry`] |
+//! | do what many programs need | [`docs::how_to`], a page with a program for each |
+//!
 #![doc = include_str!("docs/links.md")]
 #![doc = include_str!("docs/calls.md")]
 //!
@@ -82,12 +107,6 @@ mod added;
 pub mod backoff;
 pub mod docs;
 mod engine;
-pub mod entry {
-    //! The parameters of an [`Entry`](crate::Entry): programs need not name them.
-    pub use crate::queue::entry::key::{Borrowed, EntryKey, IntoKey, Owned};
-    pub use crate::queue::entry::{Exceeds, Refuses, Tracked, Tracking, Untracked, Waiting, Waits};
-    pub use crate::values::entry::ValueKey;
-}
 mod error;
 mod fifo;
 #[cfg(keyqueue_loom)]
@@ -124,14 +143,13 @@ pub use queue::get_batch::UpTo;
 pub use queue::handle::KeyHandle;
 pub use queue::item::Item;
 pub use queue::iter::Iter;
-pub use queue::owned::OwnedItem;
 pub use queue::page::{Cursor, Listed, Page};
 pub use queue::retry_on_drop::RetryOnDrop;
 pub use queue::snapshot::{Counts, KeySnapshot};
 #[cfg(feature = "futures-core")]
 pub use queue::stream::GetStream;
 pub use time::clock::{Clock, MockClock};
-pub use values::{ValueItem, ValueQueue, Valued, merge};
+pub use values::merge;
 pub use wait::receipt::{Ended, Receipt};
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use axum::Router;
 use axum::response::Redirect;
 use axum::routing::get;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{DeadLetters, Failures, ValueDeadLetters, Verdict, Workers};
+use keyqueue::worker::{DeadLetters, Failures, Job, Verdict, Workers};
 use keyqueue::{WorkQueue, merge};
 use keyqueue_board::{Board, Shown};
 use tokio::net::TcpListener;
@@ -29,16 +29,15 @@ fn orders(board: &Board) -> Result<impl Sized + use<>, Box<dyn Error>> {
     let queue = queue.group_by(|order: &Order| order.0).group_limit(3);
     let queue = Arc::new(queue.rate_limiter(backoff).build()?);
     let (letters, failures) = (DeadLetters::new(10_000)?, Failures::new(10_000)?);
-    let workers = Workers::shared(Arc::clone(&queue))
-        .threads(6)
-        .max_retries(3);
+    let workers = Workers::new(&queue).threads(6).max_retries(3);
     let workers = workers.dead_letters(&letters).failures(&failures);
-    let workers = workers.spawn(|(customer, number): &Order| {
+    let workers = workers.spawn(|job: Job<'_, Order>| {
+        let (customer, number) = *job;
         thread::sleep(Duration::from_millis(fastrand::u64(20..400)));
         match fastrand::u32(0..20) {
             0 => Verdict::GiveUp(format!("{customer} has no order {number}")),
             1..4 => Verdict::Retry("the warehouse does not respond".to_owned()),
-            4 if *customer == "wayne" && number % 50 == 0 => panic!("a price below zero"),
+            4 if customer == "wayne" && number % 50 == 0 => panic!("a price below zero"),
             _ => Verdict::Ok(Default::default()),
         }
     })?;
@@ -75,18 +74,17 @@ fn clicks(board: &Board) -> Result<impl Sized + use<>, Box<dyn Error>> {
         .name("clicks")
         .pausable();
     let queue = Arc::new(queue.rate_limiter(backoff).build()?);
-    let letters = ValueDeadLetters::new(1000)?;
+    let letters = DeadLetters::new(1000)?;
     let failures = Failures::new(1000)?;
-    let workers = Workers::shared(Arc::clone(&queue))
-        .values()
-        .threads(2)
-        .max_retries(2);
+    let workers = Workers::new(&queue).threads(2).max_retries(2);
     let workers = workers.dead_letters(&letters).failures(&failures);
-    let workers = workers.spawn(|user: &u32, clicks: &mut u64| {
+    let workers = workers.spawn(|job: Job<'_, u32, u64>| {
         thread::sleep(Duration::from_millis(50));
         match fastrand::u32(0..12) {
             0 => Err(format!(
-                "{clicks} clicks of user {user} are not saved: the database is read-only"
+                "{} clicks of user {} are not saved: the database is read-only",
+                job.value(),
+                *job
             )),
             _ => Ok(()),
         }

@@ -121,9 +121,14 @@ impl Board {
     ///
     /// Returns an error that names the rule if the name is empty, too long, has control characters, or is `.` or `..`; or
     /// if a queue has this name that is not gone yet.
-    pub fn add<K, S>(&self, name: impl Into<String>, shown: Shown<K, S>) -> Result<&Self, NameError>
+    pub fn add<K, V, S>(
+        &self,
+        name: impl Into<String>,
+        shown: Shown<K, V, S>,
+    ) -> Result<&Self, NameError>
     where
         K: Hash + Eq + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
         S: BuildHasher + Send + Sync + 'static,
     {
         let name = name.into();

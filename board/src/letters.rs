@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use keyqueue::worker::{DeadLetters, Reason, ValueDeadLetters};
-use keyqueue::{Added, Valued};
+use keyqueue::Added;
+use keyqueue::worker::{DeadLetters, Reason};
 
 use crate::board::lock;
 use crate::rows::{Letter, Letters};
@@ -254,17 +254,13 @@ fn act_together(store: &dyn LetterStore, job: &Job, numbers: &mut Vec<u64>) -> R
     ended
 }
 
-pub(crate) struct KeyLetters<K> {
-    pub(crate) letters: DeadLetters<K>,
+/// The letters of a queue's workers.
+pub(crate) struct Kept<K, V> {
+    pub(crate) letters: DeadLetters<K, V>,
     pub(crate) key: Arc<Format<K>>,
+    /// `None`: values are not shown.
+    pub(crate) value: Option<Arc<Format<V>>>,
     /// Makes the marks of letters.
-    pub(crate) marks: RandomState,
-}
-
-pub(crate) struct ValueLetters<K, V> {
-    pub(crate) letters: ValueDeadLetters<K, V>,
-    pub(crate) key: Arc<Format<Valued<K, V>>>,
-    pub(crate) value: Arc<Format<V>>,
     pub(crate) marks: RandomState,
 }
 
@@ -310,37 +306,7 @@ fn row<K, V>(
     }
 }
 
-impl<K: Send + Sync + 'static> LetterStore for KeyLetters<K> {
-    fn page(&self, from: u64, max: usize, most: usize) -> Result<Vec<Letter>, Refused> {
-        let letters = self.letters.page(from, max);
-        let rows = letters.iter();
-        Ok(rows
-            .map(|letter| row(letter, &*self.key, None, most, &self.marks))
-            .collect())
-    }
-
-    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
-        let act = |id: &u64| match verb {
-            Verb::PutBack => accepted(*id, self.letters.put_back(*id)),
-            Verb::Drop => (self.letters.remove(*id).map(drop)).ok_or(Refused::NoLetter(*id)),
-        };
-        numbers.iter().map(act).collect()
-    }
-
-    fn len(&self) -> Result<usize, Refused> {
-        Ok(self.letters.len())
-    }
-
-    fn capacity(&self) -> Option<usize> {
-        Some(self.letters.capacity())
-    }
-
-    fn lost(&self) -> u64 {
-        self.letters.lost()
-    }
-}
-
-impl<K, V> LetterStore for ValueLetters<K, V>
+impl<K, V> LetterStore for Kept<K, V>
 where
     K: Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -348,8 +314,8 @@ where
     fn page(&self, from: u64, max: usize, most: usize) -> Result<Vec<Letter>, Refused> {
         let letters = self.letters.page(from, max);
         let rows = letters.iter().map(|letter| {
-            let value = letter.value.as_deref();
-            let value = value.map(|value| text::shown(value, &*self.value, most));
+            let value = letter.value.as_deref().zip(self.value.as_ref());
+            let value = value.map(|(value, format)| text::shown(value, &**format, most));
             row(letter, &*self.key, value, most, &self.marks)
         });
         Ok(rows.collect())

@@ -30,16 +30,17 @@ fn name_of(state: State) -> &'static str {
     }
 }
 
-impl<K, S> Shown<K, S>
+impl<K, V, S> Shown<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
     fn id(&self, key: &K) -> String {
         format!("{:016x}", self.ids.hash_one(key))
     }
 
-    fn row(&self, key: &KeySnapshot<'_, K>, at: Cursor, most: usize) -> Row {
+    fn row(&self, key: &KeySnapshot<'_, K, V>, at: Cursor, most: usize) -> Row {
         let failure = self.failures.as_ref().and_then(|all| all.of(key));
         Row {
             key: text::shown(key.key(), &*self.key, most),
@@ -60,11 +61,11 @@ where
     /// Calls `f` with a key, if the queue has it.
     fn with_key<R>(
         &self,
-        queue: &WorkQueue<K, S>,
+        queue: &WorkQueue<K, V, S>,
         wanted: &KeyId,
-        f: impl FnOnce(&KeySnapshot<'_, K>, Cursor) -> R,
+        f: impl FnOnce(&KeySnapshot<'_, K, V>, Cursor) -> R,
     ) -> Option<R> {
-        let is_wanted = |key: &&KeySnapshot<'_, K>| self.id(key.key()) == wanted.id;
+        let is_wanted = |key: &&KeySnapshot<'_, K, V>| self.id(key.key()) == wanted.id;
         let at = Cursor::from_bits(wanted.at);
         let hint = queue.page(at, Listed::All, 4 * STEP);
         if let Some(key) = hint.keys.iter().find(is_wanted) {
@@ -87,14 +88,15 @@ where
 }
 
 /// Keeps the keys that are held for the longest time, those first.
-fn keep_longest<K>(in_hand: &mut Vec<(KeySnapshot<'_, K>, Cursor)>) {
+fn keep_longest<K, V>(in_hand: &mut Vec<(KeySnapshot<'_, K, V>, Cursor)>) {
     in_hand.sort_by_key(|(key, _)| std::cmp::Reverse(key.held()));
     in_hand.truncate(IN_HAND);
 }
 
-impl<K, S> Source for Shown<K, S>
+impl<K, V, S> Source for Shown<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
     fn summary(&self) -> Option<Summary> {
@@ -137,7 +139,7 @@ where
         let queue = self.queue.upgrade()?;
         let began = Instant::now();
         let mut census = Census::default();
-        let mut in_hand: Vec<(KeySnapshot<'_, K>, Cursor)> = Vec::new();
+        let mut in_hand: Vec<(KeySnapshot<'_, K, V>, Cursor)> = Vec::new();
         let mut next = Some(Cursor::default());
         while let Some(from) = next {
             if began.elapsed() >= within {

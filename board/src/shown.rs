@@ -6,10 +6,10 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use keyqueue::worker::{DeadLetters, Failures, ValueDeadLetters};
-use keyqueue::{KeySnapshot, ValueQueue, Valued, WorkQueue};
+use keyqueue::worker::{DeadLetters, Failures};
+use keyqueue::{KeySnapshot, WorkQueue};
 
-use crate::letters::{KeyLetters, LetterStore, ValueLetters};
+use crate::letters::{Kept, LetterStore};
 use crate::rows::Group;
 use crate::text::{self, Format};
 
@@ -44,31 +44,32 @@ const GROUPS: usize = 100;
 /// # }
 /// ```
 #[must_use = "a queue is shown once it is added to a board"]
-pub struct Shown<K, S> {
-    pub(crate) queue: Weak<WorkQueue<K, S>>,
+pub struct Shown<K, V, S> {
+    pub(crate) queue: Weak<WorkQueue<K, V, S>>,
     pub(crate) key: Arc<Format<K>>,
-    pub(crate) value: Option<Box<ValueText<K>>>,
-    pub(crate) take: Option<Box<TakeValue<K, S>>>,
-    pub(crate) groups: Option<Box<dyn GroupsOf<K, S>>>,
+    pub(crate) value: Option<Box<ValueText<K, V>>>,
+    pub(crate) take: Option<Box<TakeValue<K, V, S>>>,
+    pub(crate) groups: Option<Box<dyn GroupsOf<K, V, S>>>,
     pub(crate) letters: Option<Box<dyn LetterStore>>,
-    pub(crate) failures: Option<Failures<K>>,
+    pub(crate) failures: Option<Failures<K, V>>,
     /// Makes ids of keys.
     pub(crate) ids: RandomState,
 }
 
 /// Returns the text of the value that waits, of at most this many bytes.
-pub(crate) type ValueText<K> = dyn Fn(&KeySnapshot<'_, K>, usize) -> Option<String> + Send + Sync;
+pub(crate) type ValueText<K, V> =
+    dyn Fn(&KeySnapshot<'_, K, V>, usize) -> Option<String> + Send + Sync;
 
 /// Takes the value of a key back, and returns whether there was one.
-pub(crate) type TakeValue<K, S> = dyn Fn(&WorkQueue<K, S>, &K) -> bool + Send + Sync;
+pub(crate) type TakeValue<K, V, S> = dyn Fn(&WorkQueue<K, V, S>, &K) -> bool + Send + Sync;
 
 /// The groups of a queue, whose type the board does not know.
-pub(crate) trait GroupsOf<K, S>: Send + Sync {
+pub(crate) trait GroupsOf<K, V, S>: Send + Sync {
     /// Returns the groups with the most keys, and the number of all.
-    fn list(&self, queue: &WorkQueue<K, S>) -> (Vec<Group>, usize);
+    fn list(&self, queue: &WorkQueue<K, V, S>) -> (Vec<Group>, usize);
 
     /// Holds a group, or releases it; returns its name, or `None` if there is none with this id.
-    fn hold(&self, queue: &WorkQueue<K, S>, id: &str, hold: Duration) -> Option<String>;
+    fn hold(&self, queue: &WorkQueue<K, V, S>, id: &str, hold: Duration) -> Option<String>;
 }
 
 struct Groups<G> {
@@ -82,11 +83,11 @@ impl<G: Hash> Groups<G> {
     }
 }
 
-impl<K, S, G> GroupsOf<K, S> for Groups<G>
+impl<K, V, S, G> GroupsOf<K, V, S> for Groups<G>
 where
     G: Hash + Clone + Send + Sync + 'static,
 {
-    fn list(&self, queue: &WorkQueue<K, S>) -> (Vec<Group>, usize) {
+    fn list(&self, queue: &WorkQueue<K, V, S>) -> (Vec<Group>, usize) {
         let groups = queue.groups::<G>();
         let rows = groups.iter().take(GROUPS).map(|counts| Group {
             name: text::shown(&counts.group, &*self.format, text::IN_TABLE),
@@ -98,7 +99,7 @@ where
         (rows.collect(), groups.len())
     }
 
-    fn hold(&self, queue: &WorkQueue<K, S>, id: &str, hold: Duration) -> Option<String> {
+    fn hold(&self, queue: &WorkQueue<K, V, S>, id: &str, hold: Duration) -> Option<String> {
         let groups = queue.groups::<G>();
         let found = groups.iter().find(|counts| self.id(&counts.group) == id)?;
         let is_held = queue.hold_group(&found.group, hold);
@@ -106,14 +107,15 @@ where
     }
 }
 
-impl<K, S> Shown<K, S>
+impl<K, V, S> Shown<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
     /// Shows a queue whose keys are written by `key`.
     pub fn new(
-        queue: &Arc<WorkQueue<K, S>>,
+        queue: &Arc<WorkQueue<K, V, S>>,
         key: impl Fn(&K, &mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'static,
     ) -> Self {
         Shown {
@@ -129,7 +131,7 @@ where
     }
 
     /// Shows a queue whose keys are written by their `Display`.
-    pub fn display(queue: &Arc<WorkQueue<K, S>>) -> Self
+    pub fn display(queue: &Arc<WorkQueue<K, V, S>>) -> Self
     where
         K: fmt::Display,
     {
@@ -154,10 +156,11 @@ where
 
     /// Shows the dead letters of the queue's workers: those of
     /// [`Workers::dead_letters`](keyqueue::worker::Workers::dead_letters).
-    pub fn dead_letters(mut self, letters: &DeadLetters<K>) -> Self {
-        self.letters = Some(Box::new(KeyLetters {
+    pub fn dead_letters(mut self, letters: &DeadLetters<K, V>) -> Self {
+        self.letters = Some(Box::new(Kept {
             letters: letters.clone(),
             key: Arc::clone(&self.key),
+            value: None,
             marks: RandomState::new(),
         }));
         self
@@ -165,47 +168,40 @@ where
 
     /// Shows the last error and the attempt of each key whose retry is pending: those of
     /// [`Workers::failures`](keyqueue::worker::Workers::failures).
-    pub fn failures(mut self, failures: &Failures<K>) -> Self {
+    pub fn failures(mut self, failures: &Failures<K, V>) -> Self {
         self.failures = Some(failures.clone());
         self
     }
-}
 
-impl<K, V, S> Shown<Valued<K, V>, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
     /// Shows the values that wait, and those of dead letters if there are any.
     ///
     /// The formatter of a value that waits runs under the lock of that value, so puts for this key wait for it; it must
     /// not call the queue.
     pub fn values(
         mut self,
-        letters: Option<&ValueDeadLetters<K, V>>,
+        letters: Option<&DeadLetters<K, V>>,
         value: impl Fn(&V, &mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'static,
     ) -> Self {
         let value: Arc<Format<V>> = Arc::new(value);
         if let Some(letters) = letters {
-            self.letters = Some(Box::new(ValueLetters {
+            self.letters = Some(Box::new(Kept {
                 letters: letters.clone(),
                 key: Arc::clone(&self.key),
-                value: Arc::clone(&value),
+                value: Some(Arc::clone(&value)),
                 marks: RandomState::new(),
             }));
         }
         self.value = Some(Box::new(move |key, most| {
             key.with_value(|waits| Some(text::shown(waits?, &*value, most)))
         }));
-        self.take = Some(Box::new(
-            |queue: &ValueQueue<K, V, S>, key: &Valued<K, V>| queue.remove(key.key()).is_some(),
-        ));
+        self.take = Some(Box::new(|queue: &WorkQueue<K, V, S>, key: &K| {
+            queue.remove(key).is_some()
+        }));
         self
     }
 }
 
-impl<K, S> fmt::Debug for Shown<K, S> {
+impl<K, V, S> fmt::Debug for Shown<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shown")
             .field("has_values", &self.value.is_some())

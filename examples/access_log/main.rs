@@ -41,14 +41,14 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Parser;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::Workers;
-use keyqueue::{Ended, Receipt, ValueQueue, WorkQueue};
+use keyqueue::worker::{Job, Workers};
+use keyqueue::{Ended, Receipt, WorkQueue};
 use rusqlite::Connection;
 use shared::{exit, label, written};
 
 use crate::tables::{Counts, TABLES};
 
-type Queue = ValueQueue<usize, Counts>;
+type Queue = WorkQueue<usize, Counts>;
 
 /// The most bytes that are read at once. A longer line counts as several.
 const BLOCK: u64 = 64 << 10;
@@ -107,16 +107,15 @@ fn run(args: &Args) -> anyhow::Result<()> {
 
     let backoff = ItemExponentialFailure::new(SOONEST, SOONEST * 1000)?;
     let queue = WorkQueue::builder().merge(Counts::append);
-    let queue = Arc::new(queue.rate_limiter(backoff).build()?);
-    let workers = Workers::shared(Arc::clone(&queue))
+    let queue = queue.rate_limiter(backoff).build()?;
+    let workers = Workers::new(&queue)
         .threads(writers.len())
         .max_retries(args.retries)
-        .on_error(|table, failed| eprintln!("access_log: {}: {failed}", TABLES[**table]))
-        .values();
-    let writing = workers.spawn(move |table: &usize, counts: &mut Counts| {
+        .on_error(|table, failed| eprintln!("access_log: {}: {failed}", TABLES[*table]));
+    let writing = workers.spawn(move |table: Job<'_, usize, Counts>| {
         // Not `lock`: a table has one writer at a time. The queue promises that, and this checks it.
         let mut writer = writers[*table].try_lock().expect("a table has one writer");
-        tables::add(&mut writer, TABLES[*table], counts)
+        tables::add(&mut writer, TABLES[*table], table.value())
     })?;
     follow(&mut logs, &queue, args.once, &interrupted)?;
     queue.shut_down();
@@ -192,7 +191,8 @@ impl Log {
         let part = self.read..self.read + block.len() as u64;
         self.read = part.end;
         counts.parts.insert(Arc::clone(&self.path), part.clone());
-        let (_, receipt) = queue.entry(self.table).tracked().put(counts);
+        let (entry, receipt) = queue.entry(self.table).tracked();
+        entry.put(counts);
         self.ahead.push_back((part.start, receipt));
         Ok(true)
     }

@@ -22,7 +22,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Mirror {
-    pub(crate) queue: Arc<WorkQueue<PathBuf>>,
+    pub(crate) queue: WorkQueue<PathBuf>,
     pub(crate) roots: Roots,
     tally: Mutex<Tally>,
     /// The notifier, while the source is followed.
@@ -41,7 +41,7 @@ impl Mirror {
             .drain_delays(true)
             .build()?;
         Ok(Arc::new(Self {
-            queue: Arc::new(queue),
+            queue,
             roots,
             tally: Mutex::default(),
             watcher: Mutex::default(),
@@ -74,14 +74,14 @@ impl Mirror {
         threads: Option<u16>,
     ) -> anyhow::Result<Running<PathBuf>> {
         let (worker, reporter) = (Arc::clone(self), Arc::clone(self));
-        let mut workers = Workers::shared(Arc::clone(&self.queue))
+        let mut workers = Workers::new(&self.queue)
             .max_retries(RETRIES)
-            .on_give_up(move |path: &PathBuf, end| reporter.give_up(path, &end));
+            .on_give_up(move |path, end| reporter.give_up(path, &end));
         if let Some(threads) = threads {
             workers = workers.threads(threads.into());
         }
         workers
-            .spawn(move |path| worker.visit(path))
+            .spawn(move |path| worker.visit(&path))
             .context("cannot start the workers")
     }
 

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Read};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use keyqueue::{Builder, ConfigError, ValueQueue, Valued};
+use keyqueue::{Builder, ConfigError, WorkQueue};
 
 /// How many bytes may wait in the queue: the reader waits for the workers then.
 const MOST_WAITING: usize = 16 << 20;
@@ -36,7 +36,7 @@ pub(crate) struct Totals {
 /// What the reader and the workers share.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
-    pub(crate) queue: ValueQueue<Name, Lines>,
+    pub(crate) queue: WorkQueue<Name, Lines>,
     totals: Mutex<HashMap<Name, Totals>>,
     /// The number of deliveries that digested their lines.
     pub(crate) deliveries: AtomicU64,
@@ -44,7 +44,7 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     /// Creates a pipeline over a queue with these settings, which append lines to lines.
-    pub(crate) fn over(builder: Builder<Valued<Name, Lines>>) -> Result<Self, ConfigError> {
+    pub(crate) fn over(builder: Builder<Name, Lines>) -> Result<Self, ConfigError> {
         let queue = builder.capacity(MOST_WAITING).weight(Lines::len).build()?;
         Ok(Pipeline {
             queue,

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use keyqueue::{ConfigError, DelayPolicy, ValueQueue, WorkQueue};
+use keyqueue::{ConfigError, DelayPolicy, WorkQueue};
 use kube_client::Resource;
 use kube_runtime::controller::ReconcileReason;
 use kube_runtime::reflector::ObjectRef;
@@ -12,7 +12,7 @@ use crate::changes::{Change, Urgency};
 
 /// A queue in front of the queue, whose delays begin again at each change.
 pub(crate) struct Debounce<K: Resource + 'static> {
-    changes: ValueQueue<ObjectRef<K>, Changed<K>>,
+    changes: WorkQueue<ObjectRef<K>, Changed<K>>,
     quiet: Duration,
 }
 

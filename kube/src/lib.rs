@@ -2,6 +2,7 @@
 #![deny(missing_docs)]
 
 mod action;
+mod attempt;
 mod changes;
 mod controller;
 mod debounce;
@@ -12,9 +13,10 @@ mod metrics;
 mod reconcile;
 mod work;
 
+pub use attempt::{Attempt, current};
 pub use controller::{Config, Controller, Reconciled};
 pub use error::QueueError;
-pub use keyqueue::worker::{Attempt, Failure, GivenUp, Reason, current};
+pub use keyqueue::worker::{Failure, GivenUp, Reason};
 pub use keyqueue::{ConfigError, limiter};
 pub use kube_runtime::controller::{Action, Error};
 pub use leader::{LeaderElection, Leadership};

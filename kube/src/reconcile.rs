@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use futures_util::future::{TryFuture, TryFutureExt};
-use keyqueue::worker::{self, Lent, Verdict};
+use keyqueue::worker::{Job, Outcome, Verdict};
 use kube_client::Resource;
 use kube_runtime::controller::{Action, Error, ReconcileReason};
 use kube_runtime::reflector::{ObjectRef, Store};
@@ -48,25 +48,28 @@ where
 {
     /// Reconciles the object of a delivery. The error of the verdict is only for hooks: the
     /// stream has the reconciler's.
-    pub(crate) async fn reconcile(self: Arc<Self>, mut cause: Lent<Cause<K>>) -> Verdict<String> {
+    pub(crate) async fn reconcile(
+        self: Arc<Self>,
+        mut job: Job<'static, ObjectRef<K>, Cause<K>>,
+    ) -> Verdict<String> {
         if let Some(leadership) = &self.leadership {
             // The lease may have run out since the key was taken. If it is lost, this is cancelled.
             leadership.acquired().await;
         }
+        let attempt = job.attempt();
+        let cause = job.value_mut();
         let object_ref = cause.object.clone();
         let Some(object) = self.store.get(&object_ref) else {
             if cause.is_asked_for() {
                 self.publish(Err(Error::ObjectNotFound(Box::new(object_ref.erase()))))
                     .await;
             }
-            return Verdict::Ok(worker::Outcome::Done);
+            return Verdict::Ok(Outcome::Done);
         };
         // It was put before the store had the object.
         let is_other_key = object_ref.namespace.is_some() && object.meta().namespace.is_none();
         // It is a new object of the same name, which begins without the failures of the old.
-        let has_failures = cause.was_gone
-            && !self.queue.is_shutting_down()
-            && worker::current().is_some_and(|attempt| attempt.number > 1);
+        let has_failures = cause.was_gone && !self.queue.is_shutting_down() && attempt > 1;
         if is_other_key || has_failures {
             let change = Change::Reconcile {
                 object: ObjectRef::from_obj_with(&*object, object_ref.dyntype.clone()),
@@ -74,7 +77,7 @@ where
                 reason: cause.reason.take().unwrap_or(ReconcileReason::Unknown),
             };
             queue::put(&self.queue, change);
-            return Verdict::Ok(worker::Outcome::Done);
+            return Verdict::Ok(Outcome::Done);
         }
         cause.was_gone = false;
         // The newest change may be of a related object, which names an earlier object of this name as its owner.
@@ -99,8 +102,8 @@ where
                 self.metrics.succeeded(next);
                 self.publish(Ok((object_ref, action))).await;
                 Verdict::Ok(match next {
-                    Next::Change => worker::Outcome::Done,
-                    Next::After(delay) => worker::Outcome::RequeueAfter(delay),
+                    Next::Change => Outcome::Done,
+                    Next::After(delay) => Outcome::RequeueAfter(delay),
                 })
             }
             Err(error) => {

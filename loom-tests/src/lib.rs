@@ -20,15 +20,15 @@ use loom::thread::JoinHandle;
 pub type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
 /// The queue that models are about: few shards, a tiny ring.
-pub type Queue = WorkQueue<u8, FixedHasher>;
+pub type Queue = WorkQueue<u8, (), FixedHasher>;
 
 /// Its settings.
-pub type Settings<K = u8> = Builder<K, FixedHasher>;
+pub type Settings<K = u8> = Builder<K, (), FixedHasher>;
 
 /// A queue of two shards, whose ring holds two keys unless `set`, which makes the settings, has another number.
 pub fn queue_of<K: Hash + Eq + Send + Sync + 'static>(
     set: impl FnOnce(Settings<K>) -> Settings<K>,
-) -> Arc<WorkQueue<K, FixedHasher>> {
+) -> Arc<WorkQueue<K, (), FixedHasher>> {
     let builder = WorkQueue::<K>::builder()
         .hasher(FixedHasher::default())
         .shards(2)

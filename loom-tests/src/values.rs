@@ -1,19 +1,19 @@
 //! Queues whose keys carry values, and values with witnesses.
 
-use keyqueue::{Builder, Clock, MockClock, ValueItem, ValueQueue, Valued, WorkQueue};
+use keyqueue::{Added, Builder, Clock, MockClock, Receipt, WorkQueue};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 
 use crate::FixedHasher;
 
 /// The queue that models of values are about.
-pub type Values = ValueQueue<u8, Bag, FixedHasher>;
+pub type Values = WorkQueue<u8, Bag, FixedHasher>;
 
 /// Its settings.
-pub type Settings = Builder<Valued<u8, Bag>, FixedHasher>;
+pub type Settings = Builder<u8, Bag, FixedHasher>;
 
 /// A delivery of it.
-pub type Item<'q> = ValueItem<'q, u8, Bag, FixedHasher>;
+pub type Item<'q> = keyqueue::Item<'q, u8, Bag>;
 
 /// A value: numbers, each with a cell of loom's, which finds accesses that are not ordered.
 #[derive(Debug)]
@@ -72,6 +72,12 @@ pub fn delayed_values() -> (Arc<Values>, MockClock) {
     let (clock, time) = Clock::mock();
     let queue = values(|builder| builder.clock(clock).manual_timers().drain_delays(true));
     (queue, time)
+}
+
+/// Puts a value, and returns its receipt.
+pub fn put_tracked(queue: &Values, key: u8, value: Bag) -> (Added, Receipt) {
+    let (entry, receipt) = queue.entry(key).tracked();
+    (entry.put(value), receipt)
 }
 
 /// Takes what is queued, each key done before the next, and returns the numbers of each delivery.

@@ -208,7 +208,7 @@ fn sweep_beside(last_use: impl FnOnce(&WatchedQueue, Watched, &AtomicUsize)) {
     assert!(seen.is_none_or(|seen| seen == 1), "{seen:?}");
 }
 
-type WatchedQueue = WorkQueue<Watched, FixedHasher>;
+type WatchedQueue = WorkQueue<Watched, (), FixedHasher>;
 
 /// C10. A sweep drops a key when its worker has done with it, and after everything the worker did.
 #[test]

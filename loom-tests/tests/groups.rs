@@ -13,7 +13,7 @@ use keyqueue::{Added, Cursor, GetError, Listed, State, WorkQueue};
 use keyqueue_loom_tests::{FixedHasher, Settings, check, queue_of, spawn_with};
 use loom::sync::Arc;
 
-type Queue = Arc<WorkQueue<u8, FixedHasher>>;
+type Queue = Arc<WorkQueue<u8, (), FixedHasher>>;
 
 /// Keys below 10 are in one group, the others in another.
 fn grouped(set: impl FnOnce(Settings) -> Settings) -> Queue {
@@ -233,7 +233,7 @@ fn a_getter_is_woken_when_a_group_is_released() {
         assert!(queue.hold_group(&0_u8, Duration::from_secs(1)));
         queue.add(1);
         let getter = spawn_with(&queue, |queue| queue.get().map(|item| *item));
-        assert!(queue.release_group(&0_u8));
+        assert!(queue.hold_group(&0_u8, Duration::ZERO));
         assert_eq!(getter.join().unwrap(), Some(1));
     });
 }

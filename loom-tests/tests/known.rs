@@ -18,11 +18,11 @@ fn a_delay_that_has_ended_gives_an_add_no_room() {
         queue.add_after(1, Duration::from_secs(1));
         let handle = queue.handle(1);
         time.advance(Duration::from_secs(1));
-        let adder = spawn(move || handle.entry().refuse().add().is_ok());
+        let adder = spawn(move || handle.entry().try_add().is_ok());
         queue.fire_due();
         // Waits: the add may have queued the key, and not pushed its entry yet.
         drop(queue.get().unwrap());
-        let added = queue.entry(3).refuse().add().is_ok();
+        let added = queue.entry(3).try_add().is_ok();
         let again = adder.join().unwrap();
         assert_eq!(queue.len(), 1, "{again} {added}");
     });
@@ -36,10 +36,10 @@ fn a_key_that_was_delivered_gives_a_delay_no_room() {
         queue.add(1);
         let delayer = spawn_with(&queue, |queue| {
             let entry = queue.entry(1).after(Duration::from_secs(1));
-            entry.refuse().add().is_ok()
+            entry.try_add().is_ok()
         });
         drop(queue.try_get().unwrap());
-        let added = queue.entry(3).refuse().add().is_ok();
+        let added = queue.entry(3).try_add().is_ok();
         let delayed = delayer.join().unwrap();
         let counts = queue.counts();
         assert_eq!(counts.queued + counts.delayed, 1, "{delayed} {added}");
@@ -61,7 +61,7 @@ fn a_key_beside_the_end_of_its_delay_needs_no_room() {
             let handle = queue.handle(1);
             time.advance(Duration::from_secs(1));
             let firing = spawn_with(&queue, WorkQueue::fire_due);
-            assert!(handle.entry().after(delay).refuse().add().is_ok());
+            assert!(handle.entry().after(delay).try_add().is_ok());
             firing.join().unwrap();
         });
     }
@@ -79,7 +79,7 @@ fn a_delay_beside_a_retry_of_its_key_needs_no_room() {
         queue.add(2);
         let delayer = spawn(move || {
             let entry = handle.entry().after(Duration::from_secs(1));
-            entry.refuse().add().is_ok()
+            entry.try_add().is_ok()
         });
         assert_eq!(item.retry_after(Duration::from_secs(2)), Added::Delayed);
         assert!(delayer.join().unwrap());
@@ -99,7 +99,7 @@ fn a_key_beside_its_delivery_is_not_refused() {
             let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
             queue.add(1);
             let handle = queue.handle(1);
-            let adder = spawn(move || handle.entry().after(delay).refuse().add().is_ok());
+            let adder = spawn(move || handle.entry().after(delay).try_add().is_ok());
             drop(queue.try_get().unwrap());
             assert!(adder.join().unwrap());
         });
@@ -114,7 +114,7 @@ fn an_add_beside_the_cancel_of_its_delay_is_not_refused() {
         let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
         queue.add_after(1, Duration::from_secs(1));
         let canceller = spawn_with(&queue, |queue| queue.cancel(&1));
-        assert!(queue.entry(1).refuse().add().is_ok());
+        assert!(queue.entry(1).try_add().is_ok());
         let _ = canceller.join().unwrap();
         assert_eq!(queue.counts().queued + queue.counts().delayed, 1);
     });
@@ -132,7 +132,7 @@ fn a_borrowed_key_beside_an_add_of_it_is_not_refused() {
             let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
             let adder = spawn_with(&queue, |queue| queue.add(1));
             let entry = queue.entry_ref(&1).after(delay);
-            let added = entry.refuse().add().is_ok();
+            let added = entry.try_add().is_ok();
             adder.join().unwrap();
             assert!(added);
         });
@@ -147,7 +147,7 @@ fn a_put_beside_the_delivery_of_its_key_is_not_refused() {
         let queue = values(|builder| builder.capacity(1));
         queue.put(1, bag(1));
         let getter = spawn_with(&queue, |queue| queue.try_get().map(drop));
-        assert!(queue.entry(1).refuse().put(bag(2)).is_ok());
+        assert!(queue.entry(1).try_put(bag(2)).is_ok());
         assert!(getter.join().unwrap().is_ok());
     });
 }
@@ -159,11 +159,11 @@ fn a_put_that_merges_leaves_room_before_the_value_is_delivered() {
     check("known_merged_put", 3, || {
         let queue = values(|builder| builder.capacity(2));
         queue.put(1, bag(1));
-        let putter = spawn_with(&queue, |queue| queue.entry(1).refuse().put(bag(2)).is_ok());
+        let putter = spawn_with(&queue, |queue| queue.entry(1).try_put(bag(2)).is_ok());
         let mut item = queue.try_get().unwrap();
         if item.value_mut().len() == 2 {
             queue.put(2, bag(1));
-            assert!(queue.entry(3).refuse().put(bag(1)).is_ok());
+            assert!(queue.entry(3).try_put(bag(1)).is_ok());
         }
         drop(item);
         assert!(putter.join().unwrap());

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use keyqueue::worker::{Verdict, Workers};
+use keyqueue::worker::{Job, Verdict, Workers};
 use keyqueue::{Added, Builder, DrainEnd, Drained, WorkQueue};
 use keyqueue_loom_tests::values::{bag, drain, values};
 use keyqueue_loom_tests::{Queue, check, delayed_queue, queue, queue_of, spawn_with};
@@ -111,7 +111,7 @@ fn a_dropped_retry_whose_report_is_cancelled_is_left_once() {
         let worker = spawn_with(&queue, |queue| {
             let workers = Workers::new(queue).tasks(1);
             let workers = workers.on_give_up_async(|_, _| std::future::pending());
-            let work = async |_: &u8| Verdict::RetryAfter("no", Duration::from_secs(1));
+            let work = async |_: Job<'_, u8>| Verdict::RetryAfter("no", Duration::from_secs(1));
             let mut run = Box::pin(workers.run_async(work));
             // It tries the key, and lets others run. Then it finds the end, and reports; unless the key is taken first.
             if poll(run.as_mut()).is_pending() {
@@ -184,7 +184,7 @@ fn values_beside_the_end_are_left_once() {
         let accepted = putter.join().unwrap();
         let mut numbers: Vec<u8> = drain(&queue).into_iter().flatten().collect();
         let left = queue.take_left().into_iter();
-        numbers.extend(left.flat_map(|mut left| left.value.touch()));
+        numbers.extend(left.flat_map(|left| left.value.unwrap().touch()));
         assert_eq!(numbers, if accepted { &[1, 2][..] } else { &[1] });
     });
 }
@@ -236,11 +236,11 @@ fn a_delayed_key_that_is_run_now_beside_its_end_gives_its_room_back() {
         let fired = firing.join().unwrap();
         assert!(added.is_some() || fired == 1);
         assert_eq!((queue.len(), queue.counts().delayed), (1, 0));
-        assert!(queue.entry(2).refuse().add().is_err(), "it is full");
+        assert!(queue.entry(2).try_add().is_err(), "it is full");
         queue.get().unwrap().done();
         assert!(queue.try_get().is_err());
-        let added = queue.entry(2).refuse().add();
+        let added = queue.entry(2).try_add();
         assert_eq!(added.ok(), Some(Added::Queued), "there is room again");
-        assert!(queue.entry(3).refuse().add().is_err(), "for one key");
+        assert!(queue.entry(3).try_add().is_err(), "for one key");
     });
 }

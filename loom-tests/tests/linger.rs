@@ -38,7 +38,7 @@ fn what_becomes_deliverable_by_a_release_wakes_a_getter_that_lingers() {
         let (queue, _time) = delayed_queue(set);
         assert!(queue.hold_group(&1_u8, HOUR));
         queue.add_all([1, 11, 12]);
-        let releaser = spawn_with(&queue, |queue| queue.release_group(&1_u8));
+        let releaser = spawn_with(&queue, |queue| queue.hold_group(&1_u8, Duration::ZERO));
         let batch = queue.get_batch(UpTo::new(3).linger(HOUR)).unwrap();
         assert!(batch.iter().map(|item| **item).eq([1, 11, 12]));
         assert!(releaser.join().unwrap());

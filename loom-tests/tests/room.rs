@@ -37,10 +37,7 @@ fn a_delivery_lets_a_waiting_put_in() {
         assert_eq!(drain(&queue)[0], [1]);
         assert_eq!(adder.join().unwrap(), Added::Queued);
         drain(&queue);
-        assert!(
-            queue.entry(3).refuse().put(bag(3)).is_ok(),
-            "room is given back"
-        );
+        assert!(queue.entry(3).try_put(bag(3)).is_ok(), "room is given back");
     });
 }
 
@@ -82,7 +79,7 @@ fn the_put_that_came_first_gets_the_room() {
         assert!(!poll(&mut first) && !poll(&mut second));
         let worker = spawn_with(&queue, |queue| _ = held_value(queue));
         assert!(!poll(&mut second), "it is second");
-        assert!(queue.entry(4).refuse().put(bag(4)).is_err(), "it is last");
+        assert!(queue.entry(4).try_put(bag(4)).is_err(), "it is last");
         block_on(first);
         worker.join().unwrap();
         assert!(!poll(&mut second));
@@ -114,15 +111,16 @@ fn a_put_that_timed_out_keeps_no_room() {
     check("room_timed_out", 5, || {
         let queue = full();
         let adder = spawn_with(&queue, |queue| {
-            queue.entry(2).within(Duration::ZERO).put(bag(2)).is_ok()
+            queue
+                .entry(2)
+                .within(Duration::ZERO)
+                .try_put(bag(2))
+                .is_ok()
         });
         let before = drain(&queue).len();
         let was_put = adder.join().unwrap();
         assert_eq!(before + drain(&queue).len(), 1 + usize::from(was_put));
-        assert!(
-            queue.entry(3).refuse().put(bag(3)).is_ok(),
-            "room is given back"
-        );
+        assert!(queue.entry(3).try_put(bag(3)).is_ok(), "room is given back");
     });
 }
 
@@ -168,10 +166,7 @@ fn a_retry_beside_a_waiting_put() {
         all.extend(drain(&queue));
         all.sort_unstable();
         assert_eq!(all, [[1], [2]]);
-        assert!(
-            queue.entry(3).refuse().put(bag(3)).is_ok()
-                && queue.entry(4).refuse().put(bag(4)).is_err()
-        );
+        assert!(queue.entry(3).try_put(bag(3)).is_ok() && queue.entry(4).try_put(bag(4)).is_err());
     });
 }
 
@@ -196,9 +191,9 @@ fn a_delivery_lets_a_waiting_add_in() {
         let adder = spawn_with(&queue, |queue| queue.entry(2).wait().add());
         drop(queue.try_get().unwrap());
         assert_eq!(adder.join().unwrap(), Added::Queued);
-        assert_eq!(queue.entry(3).refuse().add(), Err(Full(3)));
+        assert_eq!(queue.entry(3).try_add(), Err(Full(3)));
         drop(queue.try_get().unwrap());
-        assert_eq!(queue.entry(3).refuse().add(), Ok(Added::Queued));
+        assert_eq!(queue.entry(3).try_add(), Ok(Added::Queued));
     });
 }
 
@@ -211,7 +206,7 @@ fn a_cancelled_delay_lets_a_waiting_add_in() {
         let adder = spawn_with(&queue, |queue| queue.entry(2).wait().add());
         assert!(queue.cancel(&1));
         assert_eq!(adder.join().unwrap(), Added::Queued);
-        assert_eq!(queue.entry(3).refuse().add(), Err(Full(3)));
+        assert_eq!(queue.entry(3).try_add(), Err(Full(3)));
     });
 }
 
@@ -220,8 +215,8 @@ fn a_cancelled_delay_lets_a_waiting_add_in() {
 fn two_tries_share_room_for_one() {
     check("room_two_tries", 5, || {
         let queue = queue_of::<u64>(|builder| builder.capacity(1));
-        let adder = spawn_with(&queue, |queue| queue.entry(1).refuse().add().is_ok());
-        let added = queue.entry(2).refuse().add().is_ok();
+        let adder = spawn_with(&queue, |queue| queue.entry(1).try_add().is_ok());
+        let added = queue.entry(2).try_add().is_ok();
         assert!(adder.join().unwrap() != added);
         assert_eq!(queue.len(), 1);
     });
@@ -234,15 +229,15 @@ fn an_add_and_a_delay_share_room_for_one() {
         let (queue, _time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
         let adder = spawn_with(&queue, |queue| {
             let entry = queue.entry_ref(&1).after(Duration::from_millis(1));
-            entry.refuse().add().is_ok()
+            entry.try_add().is_ok()
         });
-        let added = queue.entry(2).refuse().add().is_ok();
+        let added = queue.entry(2).try_add().is_ok();
         let delayed = adder.join().unwrap();
         assert!(delayed != added, "one is refused");
         let counts = queue.counts();
         let expected = (usize::from(added), usize::from(delayed));
         assert_eq!((counts.queued, counts.delayed), expected);
-        assert!(queue.entry(3).refuse().add().is_err(), "the room is taken");
+        assert!(queue.entry(3).try_add().is_err(), "the room is taken");
     });
 }
 
@@ -265,7 +260,7 @@ fn what_is_seen_queued_is_counted() {
         let handle = queue.handle(1);
         let adder = spawn_with(&queue, move |_| handle.add());
         if queue.state(&1) == State::Queued {
-            assert_eq!(queue.entry(2).refuse().add(), Err(Full(2)));
+            assert_eq!(queue.entry(2).try_add(), Err(Full(2)));
         }
         assert_eq!(adder.join().unwrap(), Added::Queued);
     });
@@ -282,7 +277,7 @@ fn a_delay_that_ends_for_a_key_in_processing_leaves_room() {
         time.advance(Duration::from_secs(1));
         let timer = spawn_with(&queue, |queue| _ = queue.fire_due());
         item.done();
-        assert!(queue.entry(2).refuse().add().is_ok());
+        assert!(queue.entry(2).try_add().is_ok());
         timer.join().unwrap();
         assert_eq!(queue.len(), 2);
     });
@@ -298,7 +293,7 @@ fn a_key_that_comes_back_is_counted_before_it_is_taken() {
         assert_eq!(queue.add(1), Added::Deferred);
         let getter = spawn_with(&queue, |queue| {
             if let Ok(_item) = queue.try_get() {
-                assert_eq!(queue.entry(2).refuse().add(), Ok(Added::Queued));
+                assert_eq!(queue.entry(2).try_add(), Ok(Added::Queued));
             }
         });
         item.done();
@@ -319,7 +314,7 @@ fn an_add_that_waited_and_merges_leaves_room() {
         if queue.state(&2) == State::Dirty {
             item.done();
             queue.get().unwrap().done();
-            assert_eq!(queue.entry(3).refuse().add(), Ok(Added::Queued));
+            assert_eq!(queue.entry(3).try_add(), Ok(Added::Queued));
         } else {
             item.done();
         }
@@ -339,7 +334,7 @@ fn an_add_that_supersedes_a_delay_is_not_refused() {
         queue.add(1);
         let item = queue.get().unwrap();
         queue.add_after(1, Duration::from_secs(1));
-        let adder = spawn_with(&queue, |queue| queue.entry(1).refuse().add().is_ok());
+        let adder = spawn_with(&queue, |queue| queue.entry(1).try_add().is_ok());
         item.done();
         // Of the other shard.
         queue.add(3);
@@ -355,9 +350,7 @@ fn interns_no_key_that_is_refused(name: &str, delay: Duration) {
             let builder = builder.supersede_delays(true);
             builder.manual_timers().capacity(1)
         });
-        let adder = spawn_with(&queue, move |queue| {
-            queue.entry(1).after(delay).refuse().add()
-        });
+        let adder = spawn_with(&queue, move |queue| queue.entry(1).after(delay).try_add());
         queue.add(1);
         if let Ok(item) = queue.try_get() {
             item.done();
@@ -392,7 +385,7 @@ fn a_key_that_comes_back_is_counted_before_it_is_seen() {
         assert_eq!(queue.add(1), Added::Deferred);
         let adder = spawn_with(&queue, |queue| {
             if queue.state(&1) == State::Queued {
-                assert_eq!(queue.entry(2).refuse().add(), Err(Full(2)));
+                assert_eq!(queue.entry(2).try_add(), Err(Full(2)));
             }
         });
         item.done();
@@ -415,11 +408,11 @@ fn two_retries_share_half_of_the_room_beside_an_add() {
         assert_eq!(item.retry(), Added::Deferred);
         failer.join().unwrap();
         assert_eq!(adder.join().unwrap(), Added::Queued);
-        assert_eq!(queue.entry(4).refuse().add(), Err(Full(4)));
+        assert_eq!(queue.entry(4).try_add(), Err(Full(4)));
         while let Ok(item) = queue.try_get() {
             item.done();
         }
-        assert!(queue.entry(4).refuse().add().is_ok() && queue.entry(5).refuse().add().is_ok());
-        assert_eq!(queue.entry(6).refuse().add(), Err(Full(6)));
+        assert!(queue.entry(4).try_add().is_ok() && queue.entry(5).try_add().is_ok());
+        assert_eq!(queue.entry(6).try_add(), Err(Full(6)));
     });
 }

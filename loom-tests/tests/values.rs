@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use keyqueue::{Added, Ended, GetError, MockClock};
-use keyqueue_loom_tests::values::{Item, Values, bag, delayed_values, drain, values};
+use keyqueue_loom_tests::values::{Item, Values, bag, delayed_values, drain, put_tracked, values};
 use keyqueue_loom_tests::{check, spawn, spawn_with};
 use loom::sync::Arc;
 
@@ -300,7 +300,7 @@ fn a_delayed_retry_beside_its_end() {
 fn a_put_beside_a_shut_down() {
     check("shut_down_put", 5, || {
         let queue = idle_key();
-        let adder = spawn_with(&queue, |queue| queue.entry(1).tracked().put(bag(1)).1);
+        let adder = spawn_with(&queue, |queue| put_tracked(queue, 1, bag(1)).1);
         queue.shut_down();
         let mut all = Vec::new();
         while let Some(mut item) = queue.get() {
@@ -318,7 +318,7 @@ fn a_put_beside_a_shut_down() {
 fn a_put_beside_a_shut_down_that_abandons() {
     check("now_put", 5, || {
         let queue = idle_key();
-        let adder = spawn_with(&queue, |queue| queue.entry(1).tracked().put(bag(1)).1);
+        let adder = spawn_with(&queue, |queue| put_tracked(queue, 1, bag(1)).1);
         queue.shut_down_now();
         assert!(queue.get().is_none());
         assert_eq!(adder.join().unwrap().ended(), Some(Ended::Dropped));
@@ -331,9 +331,9 @@ fn a_put_beside_a_shut_down_that_abandons() {
 fn a_deferred_put_beside_a_shut_down_that_abandons() {
     check("now_deferred", 3, || {
         let queue = values(|builder| builder);
-        let (_, first) = queue.entry(1).tracked().put(bag(1));
+        let (_, first) = put_tracked(&queue, 1, bag(1));
         let mut item = held(&queue, &[1]);
-        let adder = spawn_with(&queue, |queue| queue.entry(1).tracked().put(bag(2)).1);
+        let adder = spawn_with(&queue, |queue| put_tracked(queue, 1, bag(2)).1);
         let ending = spawn_with(&queue, |queue| _ = queue.shut_down_now());
         assert_eq!(item.value_mut().touch(), [1]);
         item.done();
@@ -349,7 +349,7 @@ fn a_deferred_put_beside_a_shut_down_that_abandons() {
 fn a_delayed_retry_beside_a_shut_down() {
     check("shut_down_retry", 5, || {
         let (queue, _time) = delayed_values();
-        let (_, receipt) = queue.entry(1).tracked().put(bag(1));
+        let (_, receipt) = put_tracked(&queue, 1, bag(1));
         let item = held(&queue, &[1]);
         let ending = spawn_with(&queue, |queue| _ = queue.shut_down());
         let added = item.retry_after(MS);
@@ -399,7 +399,7 @@ fn a_receipt_shows_what_was_done_with_the_value() {
                 seen.with_mut(|seen| unsafe { *seen = 1 });
             }
         });
-        assert_eq!(queue.entry(1).tracked().put(bag(1)).1.wait(), Ended::Done);
+        assert_eq!(put_tracked(&queue, 1, bag(1)).1.wait(), Ended::Done);
         // SAFETY: as above.
         assert_eq!(seen.with(|seen| unsafe { *seen }), 1);
         worker.join().unwrap();

@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use keyqueue::WorkQueue;
-use keyqueue::worker::{Failures, Outcome, Verdict, Workers};
+use keyqueue::worker::{Failures, Job, Outcome, Verdict, Workers};
 use keyqueue_loom_tests::{Queue, check, delayed_queue, spawn_with};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -25,7 +25,7 @@ fn an_async_worker_does_what_was_added() {
     check("async_worker", 2, || {
         let pipeline = Arc::new(Pipeline::default());
         let worker = spawn_with(&pipeline, |Pipeline { row, index, queue }| {
-            let work = async |_: &u8| index.store(row.load(Relaxed), Relaxed);
+            let work = async |_: Job<'_, u8>| index.store(row.load(Relaxed), Relaxed);
             loom::future::block_on(Workers::new(queue).tasks(1).run_async(work)).unwrap();
         });
         pipeline.row.store(1, Relaxed);
@@ -39,7 +39,7 @@ fn an_async_worker_does_what_was_added() {
 /// Lets a worker process the key that is queued. Key 1 fails, and is tried again after a millisecond.
 fn work(queue: &Queue, failures: &Failures<u8>) {
     let workers = Workers::new(queue).tasks(1).failures(failures);
-    let run = workers.run_async(async |key: &u8| match key {
+    let run = workers.run_async(async |job: Job<'_, u8>| match *job {
         1 => Verdict::RetryAfter("no route", Duration::from_millis(1)),
         _ => Verdict::Ok(Outcome::Done),
     });

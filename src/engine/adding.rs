@@ -30,12 +30,12 @@ fn admit(state: State, share: &mut Share<'_>, is_known: impl Fn() -> bool) -> Ad
     }
 }
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     /// Locks the shard of this hash for the fast path. Returns `None` if the add has more to do than
     /// to add ([`Closing::is_plain`](super::shutdown::Closing::is_plain)), or has to wait for the
     /// lock.
     #[inline(always)]
-    fn lock_plain(&self, hash: u64) -> Option<Shard<'_, K>> {
+    fn lock_plain(&self, hash: u64) -> Option<Shard<'_, K, V>> {
         match self.closing.is_plain() {
             true => self.keys.try_lock(hash),
             false => None,
@@ -138,7 +138,7 @@ impl<K> Core<K> {
 
     /// Adds a key that is not interned to its shard.
     #[inline(never)]
-    fn add_new(&self, shard: PackedShard<'_, K>, hash: u64, key: K) -> Added {
+    fn add_new(&self, shard: PackedShard<'_, K, V>, hash: u64, key: K) -> Added {
         let mut shard = self.keys.unpack(shard);
         // Read under the shard's lock, which the shut-down takes after it has begun: either the
         // walk finds the new node, or this load finds that the shut-down has begun.
@@ -212,7 +212,7 @@ impl<K> Core<K> {
     #[inline(always)]
     pub(crate) fn add_found(
         &self,
-        _locked: &Shard<'_, K>,
+        _locked: &Shard<'_, K, V>,
         node: NodeRef<K>,
         level: Level,
         share: &mut Share<'_>,
@@ -300,7 +300,11 @@ impl<K> Core<K> {
     /// if this one may be refused, since a key that is delayed or queued needs no room. The lock keeps the delay from
     /// ending in between, and a shut-down from visiting the node: it would find neither the delay nor the add. If adds
     /// supersede delays, it also keeps one from being set.
-    pub(super) fn lock_for_delay(&self, pin: &Pin<K>, share: &Share<'_>) -> Option<Shard<'_, K>> {
+    pub(super) fn lock_for_delay(
+        &self,
+        pin: &Pin<K>,
+        share: &Share<'_>,
+    ) -> Option<Shard<'_, K, V>> {
         (self.supersede || share.may_refuse()).then(|| self.keys.lock_of(pin))
     }
 

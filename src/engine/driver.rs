@@ -35,7 +35,10 @@ impl Driver {
     ///
     /// If the system cannot start a thread, the next call tries again; the delays wait meanwhile.
     #[inline]
-    pub(crate) fn start<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
+    pub(crate) fn start<K: Send + Sync + 'static, V: Send + 'static>(
+        &self,
+        core: &Arc<Core<K, V>>,
+    ) {
         // Ordering: Relaxed; the thread's handle is behind the mutex.
         if !core.timer.is_manual() && !self.started.load(Ordering::Relaxed) {
             self.start_slow(core);
@@ -43,7 +46,7 @@ impl Driver {
     }
 
     #[cold]
-    fn start_slow<K: Send + Sync + 'static>(&self, core: &Arc<Core<K>>) {
+    fn start_slow<K: Send + Sync + 'static, V: Send + 'static>(&self, core: &Arc<Core<K, V>>) {
         let mut thread = self.thread.lock();
         if thread.is_some() || self.is_stopped() {
             return;
@@ -88,7 +91,7 @@ impl Driver {
     }
 }
 
-fn drive<K>(core: &Core<K>) {
+fn drive<K, V>(core: &Core<K, V>) {
     let parker = ThreadParker::current();
     while !core.driver.is_stopped() && !core.closing.all_delivered() {
         if let (0, Turn::Rest(until)) = core.turn() {
@@ -107,7 +110,7 @@ fn drive<K>(core: &Core<K>) {
     }
 }
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     /// Returns the tick in which a group, a key or a getter has waited long enough.
     fn next_unpark(&self) -> Option<u64> {
         let groups = self.groups().map(Grouping::next);

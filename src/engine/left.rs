@@ -28,7 +28,7 @@ use crate::keys::state::{Level, Marked};
 use crate::sync::atomic::Ordering;
 use crate::sync::catch_panic::catch_panic;
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     /// Adds a held key again, with what it carries, although the queue is shut down: if a drain `redelivers`,
     /// or the key is dirty. Otherwise returns [`Added::ShutDown`], and changes nothing.
     pub(crate) fn readd(&self, held: &mut Held<K>, level: Level, redelivers: bool) -> Added {
@@ -62,8 +62,8 @@ impl<K> Core<K> {
     pub(crate) fn refuse(&self, held: &mut Held<K>) {
         let pin = Pinned(held.pin());
         if let Some(values) = self.values() {
-            values.put_back(held, false, &mut || true);
-            drop(values.take_receipts(pin.0.key(), &mut || true));
+            values.put_back(held, false, || true);
+            drop(values.take_receipts(&pin.0, || true));
         }
         pin.0.state().refuse();
         // Ordering: Relaxed; a count.
@@ -97,7 +97,7 @@ impl<K> Core<K> {
     pub(crate) fn take_left<C, T>(
         &self,
         clone: impl Fn(&K) -> C,
-        take: impl Fn(&K, C, LeftReason) -> Result<T, C>,
+        take: impl Fn(&Pin<K>, C, LeftReason) -> Result<T, C>,
     ) -> Vec<T> {
         self.abandon();
         let mut seen = Vec::new();
@@ -109,7 +109,7 @@ impl<K> Core<K> {
         let mut taken = Vec::with_capacity(seen.len());
         for (cloned, pin) in seen {
             let result = match self.claim_left(&pin.0) {
-                Some(reason) => take(pin.0.key(), cloned, reason),
+                Some(reason) => take(&pin.0, cloned, reason),
                 None => Err(cloned),
             };
             match result {

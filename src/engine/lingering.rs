@@ -54,7 +54,7 @@ use crate::time::nanos;
 use crate::wait::Waiter;
 use crate::wait::room::Room;
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     /// Returns how many keys have to come until a getter that waits for `max` keys should wait no longer; 0 if the
     /// queue has no room for more, or has ended. `None` if no key may be taken now.
     fn missing(&self, max: usize) -> Option<usize> {
@@ -89,18 +89,18 @@ impl<K> Core<K> {
 }
 
 /// Waits until a key may be taken, or the queue has ended.
-pub(crate) struct Glance<'c, K> {
-    core: &'c Core<K>,
+pub(crate) struct Glance<'c, K, V> {
+    core: &'c Core<K, V>,
     waiter: Option<Waiter>,
 }
 
-impl<'c, K> Glance<'c, K> {
-    pub(crate) fn new(core: &'c Core<K>) -> Self {
+impl<'c, K, V> Glance<'c, K, V> {
+    pub(crate) fn new(core: &'c Core<K, V>) -> Self {
         Glance { core, waiter: None }
     }
 }
 
-impl<K> Future for Glance<'_, K> {
+impl<K, V> Future for Glance<'_, K, V> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -126,7 +126,7 @@ impl<K> Future for Glance<'_, K> {
     }
 }
 
-impl<K> Drop for Glance<'_, K> {
+impl<K, V> Drop for Glance<'_, K, V> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
             self.core.leave(waiter);
@@ -135,8 +135,8 @@ impl<K> Drop for Glance<'_, K> {
 }
 
 /// Waits until a batch of `max` keys would be full, at most until a time.
-pub(crate) struct Linger<'c, K> {
-    core: &'c Arc<Core<K>>,
+pub(crate) struct Linger<'c, K, V> {
+    core: &'c Arc<Core<K, V>>,
     max: usize,
     /// In nanoseconds of the queue's clock.
     until: u64,
@@ -145,8 +145,8 @@ pub(crate) struct Linger<'c, K> {
     pressed: Option<Waiter>,
 }
 
-impl<'c, K> Linger<'c, K> {
-    pub(crate) fn new(core: &'c Arc<Core<K>>, max: usize, time: Duration) -> Self {
+impl<'c, K, V> Linger<'c, K, V> {
+    pub(crate) fn new(core: &'c Arc<Core<K, V>>, max: usize, time: Duration) -> Self {
         let now = core.timer.clock().nanos();
         Linger {
             core,
@@ -180,7 +180,7 @@ impl<'c, K> Linger<'c, K> {
     }
 }
 
-impl<K: Send + Sync + 'static> Future for Linger<'_, K> {
+impl<K: Send + Sync + 'static, V: Send + 'static> Future for Linger<'_, K, V> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -217,7 +217,7 @@ impl<K: Send + Sync + 'static> Future for Linger<'_, K> {
     }
 }
 
-impl<K> Drop for Linger<'_, K> {
+impl<K, V> Drop for Linger<'_, K, V> {
     fn drop(&mut self) {
         self.stop();
         if let (Some(pressed), Some(room)) = (self.pressed.take(), self.core.bound()) {

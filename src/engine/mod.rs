@@ -43,35 +43,38 @@ use std::time::Duration;
 use crate::added::Added;
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::Watch;
-use crate::engine::values::{Extras, Values};
+use crate::engine::values::Extras;
 use crate::fifo::Fifo;
 use crate::fifo::groups::grouping::Ordered;
 use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
 use crate::fifo::order::Order;
 use crate::keys::Keys;
+use crate::keys::carried::Carries;
 use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{Node, Pin};
 use crate::keys::seat::Seated;
 use crate::keys::slab::SideData;
 use crate::keys::state::Level;
+use crate::limiter::RateLimiter;
 use crate::metrics::{Event, Recorder, Tally};
 use crate::sync::Arc;
 use crate::time::clock::Clock;
 use crate::time::nanos;
 use crate::timer::{Registered, Timer, Wait};
+use crate::values::{Merger, Merging};
 use crate::wait::WaitList;
 use crate::wait::room::{Room, Share};
 use driver::Driver;
 
-pub(crate) struct Core<K> {
-    pub(crate) keys: Keys<K>,
+pub(crate) struct Core<K, V> {
+    pub(crate) keys: Keys<K, V>,
     /// Unused if the queue has an order of its own.
     fifo: Fifo<K>,
     pub(crate) getters: WaitList,
     pub(crate) closing: Closing,
     /// `None` if the queue is not timed, its keys carry no values, and it has no order of its own and no
     /// bound.
-    extras: Option<Box<Extras<K>>>,
+    extras: Option<Box<Extras<K, V>>>,
     /// Whether a plain add cancels the pending delay of its key (D5).
     supersede: bool,
     /// Whether a drain delivers the pending delays.
@@ -79,6 +82,7 @@ pub(crate) struct Core<K> {
     name: Option<Box<str>>,
     pub(crate) timer: Timer<K>,
     pub(crate) driver: Driver,
+    pub(crate) limiter: Box<dyn RateLimiter<K>>,
 }
 
 /// Whether an add causes a delivery, or moves one: otherwise its delay is not used (L14).
@@ -105,20 +109,17 @@ pub(crate) struct Settings {
     pub(crate) recorder: Recorder,
 }
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     pub(crate) fn new(
         mut settings: Settings,
-        mut values: Option<Box<dyn Values<K>>>,
+        limiter: Box<dyn RateLimiter<K>>,
+        values: Option<Merging<V>>,
         mut groups: Option<Box<dyn GroupBy<K>>>,
     ) -> Arc<Self>
     where
         K: Send + Sync + 'static,
+        V: Send + 'static,
     {
-        if let Some(values) = &mut values
-            && let Some(capacity) = settings.capacity.take()
-        {
-            values.bound(capacity);
-        }
         if groups.is_none() && (settings.order.has_levels() || settings.pacing.is_set()) {
             groups = Some(Box::new(Grouped::one()));
         }
@@ -130,7 +131,7 @@ impl<K> Core<K> {
                 // The core and its watch use the same clock.
                 Watch::new(settings.clock.get_or_insert_default().clone(), tally)
             });
-            Self::with(settings, watch, values, groups)
+            Self::with(settings, watch, limiter, values, groups)
         });
         if let Some(groups) = core.groups() {
             let weak = Arc::downgrade(&core);
@@ -147,15 +148,24 @@ impl<K> Core<K> {
     fn with(
         mut settings: Settings,
         watch: Option<Watch>,
-        values: Option<Box<dyn Values<K>>>,
+        limiter: Box<dyn RateLimiter<K>>,
+        values: Option<Merging<V>>,
         groups: Option<Box<dyn GroupBy<K>>>,
     ) -> Self {
         let side_data = SideData {
             timed: watch.is_some(),
             seated: groups.is_some(),
+            carries: values.is_some(),
         };
-        let room = settings.capacity.map(Room::new);
-        let has_extras = !side_data.is_empty() || values.is_some() || room.is_some();
+        let mut room = settings.capacity.map(Room::new);
+        let values = values.map(|merging| Merger {
+            merging,
+            // The bound of a queue of values is that of the values.
+            room: room.take(),
+            // SAFETY: the nodes have what `side_data` says.
+            carries: unsafe { Carries::new::<K>(side_data) },
+        });
+        let has_extras = !side_data.is_empty() || room.is_some();
         let clock = settings.clock.get_or_insert_default().clone();
         let ordered = groups.map(|groups| {
             // SAFETY: the nodes have what `side_data` says.
@@ -197,6 +207,7 @@ impl<K> Core<K> {
                 settings.manual,
             ),
             driver: Driver::new(),
+            limiter,
         }
     }
 
@@ -221,6 +232,7 @@ impl<K> Core<K> {
     ) -> (Added, IsUsed)
     where
         K: Send + Sync + 'static,
+        V: Send + 'static,
     {
         let mut share = Share::exceeding_as(retry, self.room());
         self.delay_in(pin, level, wait.into(), &mut share)
@@ -239,6 +251,7 @@ impl<K> Core<K> {
     ) -> Option<(Added, IsUsed)>
     where
         K: Send + Sync + 'static,
+        V: Send + 'static,
     {
         if wait.is_zero() || self.is_shutting_down() {
             // A queue that is shut down refuses this, too.

@@ -16,7 +16,7 @@ use crate::wait::room::Room;
 /// The number of places of a shard's table that are visited at a time under its lock.
 const PORTION: usize = 1024;
 
-impl<K> Source for Core<K> {
+impl<K, V> Source for Core<K, V> {
     fn tally(&self) -> Option<&Tally> {
         Some(self.watch()?.tally())
     }

@@ -228,9 +228,17 @@ impl Closing {
     }
 }
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     pub(crate) fn is_shutting_down(&self) -> bool {
         self.closing.has_begun()
+    }
+
+    /// Shuts the queue down without waiting.
+    pub(crate) fn shut_down(&self) -> Remaining {
+        let remaining = self.close(false);
+        self.end_redelivery();
+        self.closing.release();
+        remaining
     }
 
     /// Refuses adds from now on, and returns what is left to do. Another call is harmless.

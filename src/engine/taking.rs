@@ -42,7 +42,7 @@ impl<K> Taken<K> {
         if self.is_empty() { take() } else { self }
     }
 }
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     /// Takes the key at the head of the FIFO, and discards those before it that a shut-down has
     /// abandoned.
     #[inline]
@@ -255,7 +255,7 @@ impl<K> Core<K> {
     }
 
     #[cold]
-    fn finish_extras(&self, extras: &Extras<K>, held: Held<K>) {
+    fn finish_extras(&self, extras: &Extras<K, V>, held: Held<K>) {
         let (entry, closed, ready) = extras.finish(held);
         match entry {
             // Not `enqueue`: in a timed queue the entry already has its time.

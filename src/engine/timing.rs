@@ -18,7 +18,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use crate::engine::Core;
-use crate::keys::node::{Added, Held, NodeRef, Queued};
+use crate::keys::node::{Added, Held, Interned, NodeRef, Queued};
 use crate::keys::state::Begun;
 use crate::keys::times::{Ticks, Timed};
 use crate::metrics::{Event, Tally};
@@ -149,7 +149,14 @@ impl Watch {
     }
 }
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
+    /// Returns how long a key that is processing was queued, if the queue is timed.
+    pub(crate) fn queue_time(&self, key: &Interned<K>) -> Option<Duration> {
+        let watch = self.watch()?;
+        let (queued, began) = key.times(watch.timed()).queue_time();
+        Some(watch.duration(queued, began))
+    }
+
     /// Records what an add did, if the queue is timed.
     ///
     /// # Safety

@@ -1,8 +1,8 @@
 //! The steps of the engine that concern the values of a queue that has some.
 //!
-//! The engine knows nothing of values but this trait; [`crate::values`] implements it. A queue
-//! without values has no [`Values`], and a queue with neither values nor times, an order of its own or a bound has no
-//! [`Extras`]: each operation checks whether there are any, and that is all.
+//! What is done with them is in [`crate::values`]. A queue without values has no [`Merger`], and a queue with neither
+//! values nor times, an order of its own or a bound has no [`Extras`]: each operation checks whether there are any, and
+//! that is all.
 
 use crate::added::Added;
 use crate::engine::Core;
@@ -11,55 +11,23 @@ use crate::fifo::groups::grouping::{Grouping, Ordered, Ready};
 use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::{Begun, State};
 use crate::keys::visit::Census;
+use crate::values::Merger;
 use crate::wait::receipt::{Ended, Receipts};
 use crate::wait::room::Room;
 
 /// What only some queues have.
-pub(crate) struct Extras<K> {
+pub(crate) struct Extras<K, V> {
     /// `None` unless the queue is timed.
     pub(crate) watch: Option<Watch>,
     /// `None` unless the keys carry values.
-    pub(crate) values: Option<Box<dyn Values<K>>>,
+    pub(crate) values: Option<Merger<V>>,
     /// Instead of the FIFO; `None` unless the queue has levels, groups or a pace.
     pub(crate) ordered: Option<Ordered<K>>,
     /// `None` unless the queue is bounded and its keys carry no values: these have their own.
     pub(crate) room: Option<Room>,
 }
 
-/// The values of the keys. Each key has a lock for its value; the calls below that take a closure
-/// run it while that lock is held.
-pub(crate) trait Values<K>: Send + Sync {
-    /// Bounds how much may wait.
-    fn bound(&mut self, capacity: usize);
-
-    /// Begins the delivery of a key, and loads its value for it. Returns also whether there is one; not
-    /// if a shut-down has abandoned the key.
-    fn begin(&self, entry: Queued<K>, watch: Option<&Watch>) -> (Held<K>, Begun, bool);
-
-    /// Ends the delivery, before the key is finished: drops the value that is loaded. Never panics.
-    fn unload(&self, held: &mut Held<K>);
-
-    /// Sets how the delivery ends.
-    fn end_as(&self, held: &mut Held<K>, end: Ended);
-
-    /// Runs `add`, which adds the key again, as a `retry` or not, and if that returns true, puts the loaded value under
-    /// those that wait for the next delivery. Never panics unless `add` does.
-    fn put_back(&self, held: &mut Held<K>, retry: bool, add: &mut dyn FnMut() -> bool);
-
-    /// Runs `decide`, and if that returns true, drops the value that waits for the next delivery.
-    /// Never panics unless `decide` does.
-    fn discard(&self, key: &K, decide: &mut dyn FnMut() -> bool);
-
-    /// Runs `decide`, and if that returns true, returns the receipts of the value that waits for
-    /// the next delivery: it will not be delivered. Keeps the value.
-    #[must_use = "dropping them ends them, which runs user code"]
-    fn take_receipts(&self, key: &K, decide: &mut dyn FnMut() -> bool) -> Option<Receipts>;
-
-    /// Returns the bound of what may wait, if there is one.
-    fn room(&self) -> Option<&Room>;
-}
-
-impl<K> Extras<K> {
+impl<K, V> Extras<K, V> {
     /// Begins the delivery of a key. Returns also whether it carries what it should.
     #[inline]
     pub(super) fn begin(&self, entry: Queued<K>) -> (Held<K>, Begun, bool) {
@@ -113,7 +81,7 @@ impl<K> Extras<K> {
     }
 }
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     #[inline]
     pub(crate) fn ordered(&self) -> Option<&Ordered<K>> {
         self.extras.as_ref()?.ordered.as_ref()
@@ -130,12 +98,12 @@ impl<K> Core<K> {
 
     /// Returns the bound of the queue, whether it is in keys or that of its values.
     pub(crate) fn bound(&self) -> Option<&Room> {
-        self.room().or_else(|| self.values()?.room())
+        self.room().or_else(|| self.values()?.room.as_ref())
     }
 
     #[inline]
-    pub(crate) fn values(&self) -> Option<&dyn Values<K>> {
-        self.extras.as_ref()?.values.as_deref()
+    pub(crate) fn values(&self) -> Option<&Merger<V>> {
+        self.extras.as_ref()?.values.as_ref()
     }
 
     /// Sets how the delivery of a held key ends, for what it carries.
@@ -155,12 +123,9 @@ impl<K> Core<K> {
         let Some(values) = self.values() else {
             return add();
         };
-        let mut add = Some(add);
         let mut added = Added::ShutDown;
-        values.put_back(held, retry, &mut || {
-            if let Some(add) = add.take() {
-                added = add();
-            }
+        values.put_back(held, retry, || {
+            added = add();
             added.is_accepted()
         });
         added
@@ -179,16 +144,16 @@ impl<K> Core<K> {
     /// carry.
     pub(super) fn abandon_with_values(
         &self,
-        values: &dyn Values<K>,
+        values: &Merger<V>,
         census: &mut Census,
     ) -> Vec<Receipts> {
         let mut receipts = Vec::new();
         // Adds are refused, so other keys do not become busy.
         let busy = [State::Queued, State::Processing, State::Dirty];
         self.for_each_pinned(&busy, |pin| {
-            // The lock of the value: a thread that has made the key dirty is still going to write
+            // Under the lock of the value: a thread that has made the key dirty is still going to write
             // its value.
-            receipts.extend(values.take_receipts(pin.key(), &mut || {
+            receipts.extend(values.take_receipts(pin, || {
                 let phase = pin.state().abandon();
                 census.count(phase);
                 matches!(phase, State::Queued | State::Dirty)
@@ -198,18 +163,18 @@ impl<K> Core<K> {
     }
 
     /// Reports what the keys carry whose delays a shut-down has dropped.
-    pub(super) fn drop_receipts_of_delayed(&self, values: &dyn Values<K>) {
+    pub(super) fn drop_receipts_of_delayed(&self, values: &Merger<V>) {
         let undelivered = [State::Idle, State::Processing];
         self.for_each_pinned(&undelivered, |pin| {
-            drop(values.take_receipts(pin.key(), &mut || undelivered.contains(&pin.phase())));
+            drop(values.take_receipts(pin, || undelivered.contains(&pin.phase())));
         });
     }
 
     /// Cancels the pending delay of the pinned key, with what it carries unless that is also queued.
     /// Returns whether there was a delay.
-    pub(super) fn cancel_with_values(&self, values: &dyn Values<K>, pin: &Pin<K>) -> bool {
+    pub(super) fn cancel_with_values(&self, values: &Merger<V>, pin: &Pin<K>) -> bool {
         let mut cancelled = false;
-        values.discard(pin.key(), &mut || {
+        values.discard(pin, || {
             cancelled = pin.delay().cancel().is_some();
             cancelled && !matches!(pin.phase(), State::Queued | State::Dirty)
         });

@@ -11,7 +11,7 @@ use crate::fifo::groups::grouping::Grouping;
 use crate::sync::ThreadParker;
 use crate::wait::Waiter;
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     /// Takes the key at the head of the FIFO. If there is none, waits for one until `deadline`.
     /// [`Taken::Empty`] means that the deadline has passed.
     #[inline]

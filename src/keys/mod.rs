@@ -10,6 +10,7 @@
 //! * Every key that is not idle is in the table, so a walk over the shards finds it.
 //! * [`sweep`] says when idle nodes leave a shard.
 
+pub(crate) mod carried;
 pub(crate) mod delay;
 mod ghosts;
 pub(crate) mod hash;
@@ -39,12 +40,12 @@ use crate::keys::table::{Table, Tables};
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::{Mutex, SpinLock, SpinLockGuard, assert_locks_held};
 
-pub(crate) struct Keys<K> {
+pub(crate) struct Keys<K, V> {
     /// Each is guarded by the lock of the same shard below, and has the indices of the nodes there.
     tables: Tables,
     /// The locks are on separate cache lines from the values, so a waiting thread does not slow the
     /// holder down.
-    shards: Box<[SpinLock<CachePadded<Store<K>>>]>,
+    shards: Box<[Lock<K, V>]>,
     /// The number of bits by which a hash is shifted to get the index of its shard.
     shift: u32,
     /// What adders have noted for the next look: `CLEAN`, `CROWDED` or `BURST`.
@@ -58,32 +59,34 @@ pub(crate) struct Keys<K> {
 /// A shard's nodes, and the state of its sweeps. The fields that an add reads come first, on one
 /// cache line.
 #[repr(C)]
-struct Store<K> {
+struct Store<K, V> {
     /// The number of nodes at which an adder of a new key sweeps, or lets the shard grow.
     limit: usize,
-    slab: Slab<K>,
+    slab: Slab<K, V>,
     /// Nodes interned since the last sweep.
     fresh: usize,
     ghosts: Ghosts,
     sweeps: u64,
 }
 
-type StoreGuard<'a, K> = SpinLockGuard<'a, CachePadded<Store<K>>>;
+type Lock<K, V> = SpinLock<CachePadded<Store<K, V>>>;
+
+type StoreGuard<'a, K, V> = SpinLockGuard<'a, CachePadded<Store<K, V>>>;
 
 /// One shard, locked.
-pub(crate) struct Shard<'a, K> {
-    keys: &'a Keys<K>,
+pub(crate) struct Shard<'a, K, V> {
+    keys: &'a Keys<K, V>,
     table: Table<'a>,
-    store: StoreGuard<'a, K>,
+    store: StoreGuard<'a, K, V>,
 }
 
 /// A locked shard in two words, which a call passes in registers.
-pub(crate) struct PackedShard<'a, K> {
+pub(crate) struct PackedShard<'a, K, V> {
     index: usize,
-    store: StoreGuard<'a, K>,
+    store: StoreGuard<'a, K, V>,
 }
 
-impl<K> Keys<K> {
+impl<K, V> Keys<K, V> {
     /// `shards` must be a power of two above one. The nodes have `side_data` beside them.
     pub(crate) fn new(shards: usize, side_data: SideData) -> Self {
         let residents = (RESIDENTS / shards).max(1);
@@ -113,19 +116,20 @@ impl<K> Keys<K> {
 
     /// Locks the shard of keys with this hash.
     #[inline]
-    pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K> {
+    pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K, V> {
         let (index, lock) = self.shard_of(hash);
         self.locked(index, lock.lock())
     }
 
     /// Locks the shard of a pinned key.
-    pub(crate) fn lock_of(&self, pin: &Pin<K>) -> Shard<'_, K> {
-        self.shard(pin.shard())
+    pub(crate) fn lock_of(&self, pin: &Pin<K>) -> Shard<'_, K, V> {
+        // SAFETY: the key is pinned, so its node is interned.
+        self.shard(unsafe { Slab::<K, V>::shard_of(pin.node()) })
     }
 
     /// Like [`lock`](Self::lock), unless another thread has locked the shard.
     #[inline]
-    pub(crate) fn try_lock(&self, hash: u64) -> Option<Shard<'_, K>> {
+    pub(crate) fn try_lock(&self, hash: u64) -> Option<Shard<'_, K, V>> {
         let (index, lock) = self.shard_of(hash);
         Some(self.locked(index, lock.try_lock()?))
     }
@@ -133,31 +137,31 @@ impl<K> Keys<K> {
     /// Returns the index and the lock of a shard, by the uppermost bits of the hash, which are not
     /// part of a short hash.
     #[inline]
-    fn shard_of(&self, hash: u64) -> (usize, &SpinLock<CachePadded<Store<K>>>) {
+    fn shard_of(&self, hash: u64) -> (usize, &Lock<K, V>) {
         let index = (hash >> self.shift) as usize;
         // SAFETY: the hash is shifted to as many bits as the greatest index has.
         (index, unsafe { self.shards.get_unchecked(index) })
     }
 
     #[inline]
-    pub(crate) fn shard(&self, index: usize) -> Shard<'_, K> {
+    pub(crate) fn shard(&self, index: usize) -> Shard<'_, K, V> {
         self.locked(index, self.shards[index].lock())
     }
 
     /// Returns the shard, unless another thread has locked it.
-    fn try_shard(&self, index: usize) -> Option<Shard<'_, K>> {
+    fn try_shard(&self, index: usize) -> Option<Shard<'_, K, V>> {
         let store = self.shards[index].try_lock()?;
         Some(self.locked(index, store))
     }
 
     /// Returns the shard that [`Shard::pack`] was called with.
     #[inline]
-    pub(crate) fn unpack<'a>(&'a self, packed: PackedShard<'a, K>) -> Shard<'a, K> {
+    pub(crate) fn unpack<'a>(&'a self, packed: PackedShard<'a, K, V>) -> Shard<'a, K, V> {
         self.locked(packed.index, packed.store)
     }
 
     #[inline]
-    fn locked<'a>(&'a self, index: usize, store: StoreGuard<'a, K>) -> Shard<'a, K> {
+    fn locked<'a>(&'a self, index: usize, store: StoreGuard<'a, K, V>) -> Shard<'a, K, V> {
         Shard {
             keys: self,
             // SAFETY: the guard is that of this shard, so it is locked while the `Shard` exists.
@@ -167,7 +171,7 @@ impl<K> Keys<K> {
     }
 
     /// Locks one shard after the other.
-    pub(crate) fn shards(&self) -> impl Iterator<Item = Shard<'_, K>> {
+    pub(crate) fn shards(&self) -> impl Iterator<Item = Shard<'_, K, V>> {
         (0..self.shards.len()).map(|index| self.shard(index))
     }
 
@@ -187,7 +191,7 @@ impl<K> Keys<K> {
     }
 }
 
-impl<K> Drop for Keys<K> {
+impl<K, V> Drop for Keys<K, V> {
     fn drop(&mut self) {
         for mut shard in self.shards() {
             // SAFETY: no token is used any more.
@@ -202,14 +206,14 @@ impl<K> Drop for Keys<K> {
 ///
 /// The index is that of a node in the slab, whose shard is locked.
 #[inline]
-unsafe fn hash_of<K>(slab: &Slab<K>, index: NodeIndex) -> ShortHash {
+unsafe fn hash_of<K, V>(slab: &Slab<K, V>, index: NodeIndex) -> ShortHash {
     // SAFETY: by the caller's promise.
     unsafe { slab.node(index).get() }.state.hash()
 }
 
-impl<'a, K> Shard<'a, K> {
+impl<'a, K, V> Shard<'a, K, V> {
     #[inline]
-    pub(crate) fn pack(self) -> PackedShard<'a, K> {
+    pub(crate) fn pack(self) -> PackedShard<'a, K, V> {
         PackedShard {
             index: self.table.shard(),
             store: self.store,
@@ -217,7 +221,7 @@ impl<'a, K> Shard<'a, K> {
     }
 }
 
-impl<K> Shard<'_, K> {
+impl<K, V> Shard<'_, K, V> {
     #[inline]
     fn node(&self, index: NodeIndex) -> NodeRef<K> {
         // SAFETY: a shard's table contains only indices of nodes in its slab.
@@ -268,7 +272,11 @@ impl<K> Shard<'_, K> {
 
     /// Interns a new key as queued.
     #[inline]
-    pub(crate) fn insert_queued(&mut self, hash: u64, key: K) -> (Queued<K>, Option<Swept<K>>) {
+    pub(crate) fn insert_queued(
+        &mut self,
+        hash: u64,
+        key: K,
+    ) -> (Queued<K>, Option<Box<Swept<K, V>>>) {
         let (node, swept) = self.insert(hash, key, State::Queued, false);
         (Queued::of_new(node), swept)
     }
@@ -279,7 +287,7 @@ impl<K> Shard<'_, K> {
         hash: u64,
         key: K,
         closed: bool,
-    ) -> (Pin<K>, Option<Swept<K>>) {
+    ) -> (Pin<K>, Option<Box<Swept<K, V>>>) {
         let (node, swept) = self.insert(hash, key, State::Idle, closed);
         // SAFETY: just interned, under the lock.
         (unsafe { Pin::new(node) }, swept)
@@ -300,7 +308,7 @@ impl<K> Shard<'_, K> {
         key: K,
         phase: State,
         closed: bool,
-    ) -> (NodeRef<K>, Option<Swept<K>>) {
+    ) -> (NodeRef<K>, Option<Box<Swept<K, V>>>) {
         let swept = self.make_room();
         let hash = ShortHash::of(hash);
         let store = &mut **self.store;

@@ -29,11 +29,12 @@
 //! ([`super::ghosts`]), except at a pass that is due by time.
 
 use super::{Keys, Shard, Store};
+use crate::keys::carried::Carried;
 use crate::keys::node::Node;
 use crate::keys::state::{Residence, State};
 use crate::sync::assert_unlocked;
 use crate::sync::atomic::Ordering;
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::catch_panic::{catch_panic, drop_caught};
 
 /// The number of nodes that are always kept, shared equally among the shards; one each if there are
 /// more shards.
@@ -85,38 +86,47 @@ struct Pass {
     changed: usize,
 }
 
-/// Keys that a sweep removed, dropped once no lock is held.
+/// Keys that a sweep removed, and what they carried, dropped once no lock is held.
 #[must_use]
-pub(crate) struct Swept<K> {
+pub(crate) struct Swept<K, V> {
     /// Keys whose drop does nothing are left out.
     keys: Vec<K>,
+    /// What the keys carried, if that is something.
+    carried: Vec<Carried<V>>,
     /// The number of nodes that the sweep removed, or spared because they recurred.
     changed: usize,
 }
 
-impl<K> Swept<K> {
+impl<K, V> Swept<K, V> {
     fn none() -> Self {
         Swept {
             keys: Vec::new(),
+            carried: Vec::new(),
             changed: 0,
         }
     }
+
+    fn append_to(mut self, other: &mut Self) {
+        other.keys.append(&mut self.keys);
+        other.carried.append(&mut self.carried);
+    }
 }
 
-impl<K> Drop for Swept<K> {
-    /// If the `Drop` of a key panics, the panic hook reports it, the other keys are dropped all the
+impl<K, V> Drop for Swept<K, V> {
+    /// If the `Drop` of one panics, the panic hook reports it, the others are dropped all the
     /// same, and the caller, which may be adding another key, continues.
     fn drop(&mut self) {
-        if !self.keys.is_empty() {
+        if !self.keys.is_empty() || !self.carried.is_empty() {
             assert_unlocked();
         }
         for key in self.keys.drain(..) {
             let _ = catch_panic(|| drop(key));
         }
+        self.carried.drain(..).for_each(drop_caught);
     }
 }
 
-impl<K> Keys<K> {
+impl<K, V> Keys<K, V> {
     /// Notes litter. Called under the lock of the shard that holds it.
     #[cold]
     fn note(&self, litter: usize) {
@@ -174,7 +184,7 @@ impl<K> Keys<K> {
         let enough = pass.nodes + PORTION;
         while pass.shard < self.shards.len() && pass.nodes < enough {
             match self.try_shard(pass.shard) {
-                Some(shard) => swept.keys.append(&mut pass.sweep(shard).keys),
+                Some(shard) => pass.sweep(shard).append_to(&mut swept),
                 // The next pass is not put off: it may find the shard unlocked, and sweep it.
                 None => pass.changed += 1,
             }
@@ -204,7 +214,7 @@ impl<K> Keys<K> {
 
 impl Pass {
     /// Sweeps one shard.
-    fn sweep<K>(&mut self, mut shard: Shard<'_, K>) -> Swept<K> {
+    fn sweep<K, V>(&mut self, mut shard: Shard<'_, K, V>) -> Swept<K, V> {
         if !shard.is_crowded() {
             return Swept::none();
         }
@@ -220,7 +230,7 @@ impl Pass {
     }
 }
 
-impl<K> Shard<'_, K> {
+impl<K, V> Shard<'_, K, V> {
     /// Returns whether the shard holds more nodes than its part of the fixed cache.
     fn is_crowded(&self) -> bool {
         self.table.len() > self.keys.residents
@@ -239,23 +249,23 @@ impl<K> Shard<'_, K> {
 
     /// Sweeps before an insertion that would double the shard.
     #[inline]
-    pub(super) fn make_room(&mut self) -> Option<Swept<K>> {
+    pub(super) fn make_room(&mut self) -> Option<Box<Swept<K, V>>> {
         (self.table.len() >= self.store.limit).then(|| self.make_room_slow())
     }
 
     #[cold]
-    fn make_room_slow(&mut self) -> Swept<K> {
+    fn make_room_slow(&mut self) -> Box<Swept<K, V>> {
         if !self.looks_idle() {
             self.store.limit *= 2;
-            return Swept::none();
+            return Box::new(Swept::none());
         }
         let swept = self.sweep_unless_returning();
         self.set_limit(16);
-        swept
+        Box::new(swept)
     }
 
     /// Sweeps, unless the shard should grow for a working set that was swept before.
-    fn sweep_unless_returning(&mut self) -> Swept<K> {
+    fn sweep_unless_returning(&mut self) -> Swept<K, V> {
         if self.store.ghosts.should_grow() {
             Swept::none()
         } else {
@@ -294,7 +304,7 @@ impl<K> Shard<'_, K> {
     }
 
     /// Removes idle, unpinned nodes, with `forget` also those that recurred.
-    pub(super) fn sweep(&mut self, forget: bool) -> Swept<K> {
+    pub(super) fn sweep(&mut self, forget: bool) -> Swept<K, V> {
         self.store.sweeps += 1;
         let mut spared = 0;
         let leaves = |node: &Node<K>| {
@@ -323,7 +333,7 @@ impl<K> Shard<'_, K> {
     pub(super) unsafe fn remove_if(
         &mut self,
         mut leaves: impl FnMut(&Node<K>) -> bool,
-    ) -> Swept<K> {
+    ) -> Swept<K, V> {
         let mut swept = Swept::none();
         let Store { slab, ghosts, .. } = &mut **self.store;
         self.table.remove_if(|index| {
@@ -337,9 +347,14 @@ impl<K> Shard<'_, K> {
             ghosts.on_evict(found.state.hash());
             swept.changed += 1;
             // SAFETY: by the caller's promise, and the table forgets it now.
-            let key = unsafe { slab.remove(node) };
+            let (key, carried) = unsafe { slab.remove(node) };
             if std::mem::needs_drop::<K>() {
                 swept.keys.push(key);
+            }
+            if let Some(mut carried) = carried
+                && !carried.is_empty()
+            {
+                swept.carried.push(carried);
             }
             true
         });

@@ -37,7 +37,7 @@ impl Census {
     }
 }
 
-impl<K> Keys<K> {
+impl<K, V> Keys<K, V> {
     /// Returns the number of queued keys of each level.
     pub(crate) fn depths(&self, last: Level) -> Vec<usize> {
         let mut depths = vec![0; usize::from(last) + 1];
@@ -70,7 +70,7 @@ impl<K> Keys<K> {
     }
 }
 
-impl<K> Shard<'_, K> {
+impl<K, V> Shard<'_, K, V> {
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
         // SAFETY: in the table of a shard whose lock is held.
         self.visit(0, usize::MAX, |node| f(unsafe { node.get() }));

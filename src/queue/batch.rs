@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::slice;
 use std::vec;
 
-use crate::{Added, DefaultHasher, Item, RetryOnDrop};
+use crate::{Added, Item, RetryOnDrop};
 
 /// One or more keys delivered together, each with its own [`Item`] (C12); see
 /// [`WorkQueue::get_batch`](crate::WorkQueue::get_batch). It derefs to a slice of the items.
@@ -31,11 +31,11 @@ use crate::{Added, DefaultHasher, Item, RetryOnDrop};
 /// assert_eq!(keys.iter().map(|item| **item).collect::<Vec<_>>(), [2, 3, 4]);
 /// ```
 #[must_use = "dropping the batch at once finishes all of its keys"]
-pub struct Batch<'q, K, S = DefaultHasher> {
-    pub(super) items: Vec<Item<'q, K, S>>,
+pub struct Batch<'q, K, V = ()> {
+    pub(super) items: Vec<Item<'q, K, V>>,
 }
 
-impl<K, S> Batch<'_, K, S> {
+impl<K, V> Batch<'_, K, V> {
     /// Finishes the keys, in order; see [`Item::done`].
     #[doc(alias("ack", "acknowledge", "commit"))]
     pub fn done(self) {
@@ -43,7 +43,7 @@ impl<K, S> Batch<'_, K, S> {
     }
 }
 
-impl<K: Send + Sync + 'static, S> Batch<'_, K, S> {
+impl<K: Send + Sync + 'static, V: Send + 'static> Batch<'_, K, V> {
     /// Retries each key as [`Item::retry`] does, in order: charges the limiter, adds the key again after the
     /// limiter's delay, with its value, and finishes it. Keys with the same delay are delivered in their order.
     ///
@@ -98,41 +98,41 @@ impl<K: Send + Sync + 'static, S> Batch<'_, K, S> {
     }
 }
 
-impl<'q, K, S> Deref for Batch<'q, K, S> {
-    type Target = [Item<'q, K, S>];
+impl<'q, K, V> Deref for Batch<'q, K, V> {
+    type Target = [Item<'q, K, V>];
 
     fn deref(&self) -> &Self::Target {
         &self.items
     }
 }
 
-impl<K, S> DerefMut for Batch<'_, K, S> {
+impl<K, V> DerefMut for Batch<'_, K, V> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.items
     }
 }
 
-impl<'q, K, S> IntoIterator for Batch<'q, K, S> {
-    type Item = Item<'q, K, S>;
-    type IntoIter = vec::IntoIter<Item<'q, K, S>>;
+impl<'q, K, V> IntoIterator for Batch<'q, K, V> {
+    type Item = Item<'q, K, V>;
+    type IntoIter = vec::IntoIter<Item<'q, K, V>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.items.into_iter()
     }
 }
 
-impl<'b, 'q, K, S> IntoIterator for &'b Batch<'q, K, S> {
-    type Item = &'b Item<'q, K, S>;
-    type IntoIter = slice::Iter<'b, Item<'q, K, S>>;
+impl<'b, 'q, K, V> IntoIterator for &'b Batch<'q, K, V> {
+    type Item = &'b Item<'q, K, V>;
+    type IntoIter = slice::Iter<'b, Item<'q, K, V>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.items.iter()
     }
 }
 
-impl<'b, 'q, K, S> IntoIterator for &'b mut Batch<'q, K, S> {
-    type Item = &'b mut Item<'q, K, S>;
-    type IntoIter = slice::IterMut<'b, Item<'q, K, S>>;
+impl<'b, 'q, K, V> IntoIterator for &'b mut Batch<'q, K, V> {
+    type Item = &'b mut Item<'q, K, V>;
+    type IntoIter = slice::IterMut<'b, Item<'q, K, V>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.items.iter_mut()
@@ -140,14 +140,14 @@ impl<'b, 'q, K, S> IntoIterator for &'b mut Batch<'q, K, S> {
 }
 
 /// What is left of a batch that was taken apart, or items of several gets.
-impl<'q, K, S> FromIterator<Item<'q, K, S>> for Batch<'q, K, S> {
-    fn from_iter<I: IntoIterator<Item = Item<'q, K, S>>>(items: I) -> Self {
+impl<'q, K, V> FromIterator<Item<'q, K, V>> for Batch<'q, K, V> {
+    fn from_iter<I: IntoIterator<Item = Item<'q, K, V>>>(items: I) -> Self {
         let items = items.into_iter().collect();
         Batch { items }
     }
 }
 
-impl<K: fmt::Debug, S> fmt::Debug for Batch<'_, K, S> {
+impl<K: fmt::Debug, V> fmt::Debug for Batch<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.items).finish()
     }

@@ -4,13 +4,13 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use crate::engine::values::Values;
 use crate::engine::{Core, Settings};
 use crate::fifo::groups::settings::{GroupBy, Pacing};
 use crate::fifo::order::Order;
-use crate::limiter::RateLimiter;
+use crate::limiter::{NoLimit, RateLimiter};
 use crate::metrics::Recorder;
 use crate::sync::{DEFAULT_RING, default_shards};
+use crate::values::Merging;
 use crate::{Clock, ConfigError, DefaultHasher, DelayPolicy, WorkQueue};
 
 const LARGEST_RING: usize = 1 << 24;
@@ -28,37 +28,29 @@ const MOST_SHARDS: usize = 1 << 16;
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder<K, S = DefaultHasher> {
+pub struct Builder<K, V = (), S = DefaultHasher> {
     pub(crate) limiter: Box<dyn RateLimiter<K>>,
     pub(crate) hasher: S,
     pub(crate) settings: Settings,
     /// How values are merged, if the keys carry some.
-    pub(crate) values: Option<Box<dyn Values<K>>>,
+    pub(crate) values: Option<Merging<V>>,
     /// How keys are grouped, if they are.
     pub(crate) grouping: Option<Box<dyn GroupBy<K>>>,
 }
 
-impl<K, S> Builder<K, S> {
-    pub(crate) fn new(limiter: Box<dyn RateLimiter<K>>, hasher: S, settings: Settings) -> Self {
+impl<K> Builder<K> {
+    pub(crate) fn new() -> Self {
         Builder {
-            limiter,
-            hasher,
-            settings,
+            limiter: Box::new(NoLimit),
+            hasher: DefaultHasher::default(),
+            settings: Settings::default(),
             values: None,
             grouping: None,
         }
     }
+}
 
-    pub(crate) fn with(
-        mut self,
-        values: Option<Box<dyn Values<K>>>,
-        grouping: Option<Box<dyn GroupBy<K>>>,
-    ) -> Self {
-        self.values = values;
-        self.grouping = grouping;
-        self
-    }
-
+impl<K, V, S> Builder<K, V, S> {
     /// Names the queue. A queue with a name is timed ([`timing`](Self::timing)), and, with feature
     /// `metrics`, reports under that name, which must not be empty.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
@@ -70,11 +62,17 @@ impl<K, S> Builder<K, S> {
     ///
     /// Weak hashers (such as identity hashers for integers) are fine: a multiplication spreads the
     /// hashes over the shards and their tables. Keys with equal hashes are compared one by one.
-    pub fn hasher<S2>(self, hasher: S2) -> Builder<K, S2> {
-        Builder::new(self.limiter, hasher, self.settings).with(self.values, self.grouping)
+    pub fn hasher<S2>(self, hasher: S2) -> Builder<K, V, S2> {
+        Builder {
+            limiter: self.limiter,
+            hasher,
+            settings: self.settings,
+            values: self.values,
+            grouping: self.grouping,
+        }
     }
 
-    /// Delays retries by `limiter`. Default: [`NoLimit`](crate::limiter::NoLimit). A limiter that depends on time
+    /// Delays retries by `limiter`. Default: [`NoLimit`]. A limiter that depends on time
     /// should use the queue's clock (`with_clock`). To call methods of your limiter later, pass an `Arc` of it.
     ///
     /// ```
@@ -186,14 +184,13 @@ impl<K, S> Builder<K, S> {
         self
     }
 
-    /// Bounds how many keys may wait for delivery, queued or delayed. Above 0. Default: no bound. In a
-    /// [`ValueQueue`](crate::ValueQueue) with [`weight`](Builder::weight), bounds the weight of the
-    /// values that wait.
+    /// Bounds how many keys may wait for delivery, queued or delayed. Above 0. Default: no bound. If keys carry values,
+    /// bounds how many values wait, or with [`weight`](Self::weight) what these weigh.
     ///
-    /// An [`entry`](WorkQueue::entry) respects the bound if it is to [`refuse`](crate::Entry::refuse) or to
-    /// [`wait`](crate::Entry::wait) (B1, B2). Every other add or put, a retry, a key that was dirty and
-    /// a delay that ends are never refused and do not wait: they count, and may exceed the bound (B3). Keys
-    /// that workers hold are not counted.
+    /// These adds of an [`entry`](WorkQueue::entry) respect the bound: those that [`wait`](crate::Entry::wait), and the verbs
+    /// [`try_add`](crate::Entry::try_add), [`add_async`](crate::Entry::add_async) and their like (B1, B2). Every other add or
+    /// put, a retry, a key that was dirty and a delay that ends are never refused and do not wait: they count, and may exceed
+    /// the bound (B3). Keys that workers hold are not counted.
     ///
     /// A key that is queued and has a pending delay counts twice, unless it carries a value. A value that
     /// is heavier than the capacity is let in once nothing else waits.
@@ -209,9 +206,10 @@ impl<K, S> Builder<K, S> {
     ///
     /// Returns a [`ConfigError`] that names the first setting that is out of its range, or an empty
     /// name.
-    pub fn build(self) -> Result<WorkQueue<K, S>, ConfigError>
+    pub fn build(self) -> Result<WorkQueue<K, V, S>, ConfigError>
     where
         K: Hash + Eq + Send + Sync + 'static,
+        V: Send + 'static,
         S: BuildHasher,
     {
         let Settings {
@@ -231,15 +229,12 @@ impl<K, S> Builder<K, S> {
         if let Some(capacity) = self.settings.capacity {
             ConfigError::check_range("queue", "capacity", 1..=usize::MAX, capacity)?;
         }
-        Ok(WorkQueue {
-            core: Core::new(self.settings, self.values, self.grouping),
-            hasher: self.hasher,
-            limiter: self.limiter,
-        })
+        let core = Core::new(self.settings, self.limiter, self.values, self.grouping);
+        Ok(WorkQueue::over(core, self.hasher))
     }
 }
 
-impl<K, S> fmt::Debug for Builder<K, S> {
+impl<K, V, S> fmt::Debug for Builder<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
             .field("name", &self.settings.name)

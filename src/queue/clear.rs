@@ -2,7 +2,7 @@
 
 use crate::{Ended, Item, WorkQueue};
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Takes the keys that are queued now from the queue, without delivering them, and returns how
     /// many it took: a key that is added again meanwhile may be taken, and counted, twice.
     ///
@@ -28,12 +28,12 @@ impl<K, S> WorkQueue<K, S> {
     /// ```
     #[doc(alias("discard", "drain", "purge"))]
     pub fn clear(&self) -> usize {
-        let drop = |mut item: Item<'_, K, S>| item.end_as(Ended::Dropped);
+        let drop = |mut item: Item<'_, K, V>| item.end_as(Ended::Dropped);
         match self.core.groups() {
             None => self.try_iter().take(self.len()).map(drop).count(),
             Some(groups) => {
                 let taken = self.core.take_groups(groups);
-                let items = taken.into_iter().map(|held| Item::of(self, held));
+                let items = taken.into_iter().map(|held| Item::of(self.source(), held));
                 items.map(drop).count()
             }
         }

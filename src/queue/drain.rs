@@ -53,28 +53,28 @@ impl Drop for Listener<'_> {
 }
 
 /// The part of one drain in the redelivery of what is retried. Ends when it is dropped.
-struct Redelivery<'q, K>(&'q Core<K>);
+struct Redelivery<'q, K, V>(&'q Core<K, V>);
 
-impl<K> Drop for Redelivery<'_, K> {
+impl<K, V> Drop for Redelivery<'_, K, V> {
     fn drop(&mut self) {
         self.0.leave_redelivery();
     }
 }
 
 /// One drainer.
-pub(crate) struct Drain<'q, K> {
-    core: &'q Core<K>,
+pub(crate) struct Drain<'q, K, V> {
+    core: &'q Core<K, V>,
     /// Until the drain is out of time.
-    redelivery: Option<Redelivery<'q, K>>,
+    redelivery: Option<Redelivery<'q, K, V>>,
     /// The number of releases of drainers before this one began.
     releases: usize,
     listener: Listener<'q>,
 }
 
-impl<'q, K> Drain<'q, K> {
+impl<'q, K, V> Drain<'q, K, V> {
     /// Shuts the queue down, and adds the delayed keys now if the queue is set to. A `shut_down`
     /// that begins after this call releases the drainer.
-    pub(crate) fn begin(core: &'q Core<K>) -> Self {
+    pub(crate) fn begin(core: &'q Core<K, V>) -> Self {
         let drain = Drain {
             core,
             redelivery: Some(Redelivery(core)),
@@ -120,7 +120,7 @@ impl<'q, K> Drain<'q, K> {
     }
 }
 
-impl<K> Future for Drain<'_, K> {
+impl<K, V> Future for Drain<'_, K, V> {
     type Output = Drained;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Drained> {

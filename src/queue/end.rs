@@ -5,11 +5,12 @@ use std::fmt;
 use std::future::poll_fn;
 use std::time::Duration;
 
+use crate::engine::Core;
 use crate::queue::drain::{Drain, Listener};
 use crate::wait::blocking::deadline_in;
-use crate::{DefaultHasher, Drained, Remaining, WorkQueue};
+use crate::{Drained, Remaining, WorkQueue};
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns whether the queue is shut down, and so refuses every add.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
@@ -37,10 +38,7 @@ impl<K, S> WorkQueue<K, S> {
     /// ```
     #[doc(alias("close", "shutdown", "stop"))]
     pub fn shut_down(&self) -> Remaining {
-        let remaining = self.core.close(false);
-        self.core.end_redelivery();
-        self.core.closing.release();
-        remaining
+        self.core.shut_down()
     }
 
     /// Shuts the queue down and discards what is queued: no delivery begins after this call (S8).
@@ -108,8 +106,8 @@ impl<K, S> WorkQueue<K, S> {
     /// assert_eq!(run("1 2 3"), Ok(6));
     /// assert!(run("1 2 many").is_err());
     /// ```
-    pub fn shut_down_on_drop(&self) -> ShutDownOnDrop<'_, K, S> {
-        ShutDownOnDrop(self)
+    pub fn shut_down_on_drop(&self) -> ShutDownOnDrop<'_, K, V> {
+        ShutDownOnDrop(&self.core)
     }
 
     /// Waits until the queue is shut down, by any call, and so refuses every add. Does not wait for
@@ -230,16 +228,16 @@ impl<K, S> WorkQueue<K, S> {
 
 /// Shuts a queue down when it is dropped: see [`WorkQueue::shut_down_on_drop`].
 #[must_use = "dropping the guard shuts the queue down"]
-pub struct ShutDownOnDrop<'q, K, S = DefaultHasher>(&'q WorkQueue<K, S>);
+pub struct ShutDownOnDrop<'q, K, V = ()>(&'q Core<K, V>);
 
-impl<K, S> Drop for ShutDownOnDrop<'_, K, S> {
+impl<K, V> Drop for ShutDownOnDrop<'_, K, V> {
     fn drop(&mut self) {
         self.0.shut_down();
     }
 }
 
-impl<K, S> fmt::Debug for ShutDownOnDrop<'_, K, S> {
+impl<K, V> fmt::Debug for ShutDownOnDrop<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ShutDownOnDrop").field(self.0).finish()
+        f.debug_struct("ShutDownOnDrop").finish_non_exhaustive()
     }
 }

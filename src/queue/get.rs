@@ -1,20 +1,23 @@
 //! The public face of getting: blocking, timed, and as a future.
 
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::engine::taking::{Taken, Unfinished};
-use crate::queue::item::Parameters;
-use crate::sync::ThreadParker;
+use crate::queue::open::{Open, Source};
+use crate::sync::{Arc, ThreadParker};
 use crate::wait::Waiter;
 use crate::wait::blocking::deadline_in;
-use crate::{DefaultHasher, GetError, Item, WorkQueue};
+use crate::{GetError, Item, WorkQueue};
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
+    #[inline]
+    pub(super) fn source(&self) -> Source<'_, K, V> {
+        Source::borrowed(&self.open)
+    }
+
     /// Takes the key at the head of the queue, and waits for one if there is none.
     ///
     /// Returns `None` if the queue is shut down and nothing is queued or will be; `None` is final.
@@ -34,10 +37,10 @@ impl<K, S> WorkQueue<K, S> {
     #[doc(alias("dequeue", "pop", "receive", "recv", "take"))]
     #[inline]
     #[must_use = "dropping the item at once finishes its key"]
-    pub fn get(&self) -> Option<Item<'_, K, S>> {
+    pub fn get(&self) -> Option<Item<'_, K, V>> {
         let core = &*self.core;
         match core.take_fast() {
-            Ok(held) => Some(Item::of(self, held)),
+            Ok(held) => Some(Item::of(self.source(), held)),
             Err(unfinished) => self.get_slow(unfinished),
         }
     }
@@ -45,27 +48,11 @@ impl<K, S> WorkQueue<K, S> {
     // Returns what `get` returns: the two ways meet only at its end, where nothing tells them apart
     // again.
     #[cold]
-    fn get_slow(&self, unfinished: Unfinished<K>) -> Option<Item<'_, K, S>> {
+    fn get_slow(&self, unfinished: Unfinished<K>) -> Option<Item<'_, K, V>> {
         let core = &*self.core;
         let taken = core.take_slow(unfinished);
-        Item::new(self, taken.or_else(|| core.wait(None))).ok()
+        Item::new(self.source(), taken.or_else(|| core.wait(None))).ok()
     }
-
-    /// Like [`get`](Self::get), but takes no key and returns `None` once `stopped` returns true. The
-    /// thread that makes it true then wakes `parker`, the parker of this thread.
-    pub(crate) fn get_unless(
-        &self,
-        parker: &ThreadParker,
-        stopped: impl Fn() -> bool,
-    ) -> Option<Item<'_, K, S>> {
-        if stopped() {
-            return None;
-        }
-        let core = &*self.core;
-        let wait = || core.wait_unless(None, parker, stopped);
-        Item::new(self, core.take().or_else(wait)).ok()
-    }
-
     /// Takes the key at the head of the queue, without waiting.
     ///
     /// # Errors
@@ -83,9 +70,9 @@ impl<K, S> WorkQueue<K, S> {
     /// ```
     #[doc(alias("try_pop", "try_recv"))]
     #[inline]
-    pub fn try_get(&self) -> Result<Item<'_, K, S>, GetError> {
+    pub fn try_get(&self) -> Result<Item<'_, K, V>, GetError> {
         let core = &*self.core;
-        Item::new(self, core.take().or_else(|| core.look_and_take()))
+        Item::new(self.source(), core.take().or_else(|| core.look_and_take()))
     }
 
     /// Like [`get`](Self::get), but waits for at most `limit`.
@@ -103,9 +90,9 @@ impl<K, S> WorkQueue<K, S> {
     /// assert_eq!(error, GetError::Empty);
     /// ```
     #[doc(alias = "recv_timeout")]
-    pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, S>, GetError> {
+    pub fn get_timeout(&self, limit: Duration) -> Result<Item<'_, K, V>, GetError> {
         let core = &*self.core;
-        Item::new(self, core.take_wait(deadline_in(limit)))
+        Item::new(self.source(), core.take_wait(deadline_in(limit)))
     }
 
     /// Like [`get`](Self::get), for tasks of any executor.
@@ -126,46 +113,53 @@ impl<K, S> WorkQueue<K, S> {
     /// # });
     /// ```
     #[doc(alias = "recv_async")]
-    pub fn get_async(&self) -> GetAsync<'_, K, S> {
-        GetAsync::new(self)
+    pub fn get_async(&self) -> GetAsync<'_, K, V> {
+        GetAsync::new(self.source())
     }
 }
 
-/// The future of [`WorkQueue::get_async`], and for another `Q` of
-/// [`get_owned_async`](WorkQueue::get_owned_async): see [`Item`].
-#[must_use = "futures do nothing unless polled"]
-pub struct GetAsync<'q, K, S = DefaultHasher, Q = &'q WorkQueue<K, S>>
-where
-    Q: Deref<Target = WorkQueue<K, S>>,
-{
-    queue: Q,
-    /// The place on the list of getters, while the future waits.
-    waiter: Option<Waiter>,
-    of: PhantomData<Parameters<'q, K, S>>,
+impl<K, V> Open<K, V> {
+    /// Like [`get`](crate::WorkQueue::get), but takes no key and returns `None` once `stopped` returns true. The
+    /// thread that makes it true then wakes `parker`, the parker of this thread.
+    pub(crate) fn get_unless(
+        self: &Arc<Self>,
+        parker: &ThreadParker,
+        stopped: impl Fn() -> bool,
+    ) -> Option<Item<'_, K, V>> {
+        if stopped() {
+            return None;
+        }
+        let core = &*self.core;
+        let wait = || core.wait_unless(None, parker, stopped);
+        Item::new(Source::borrowed(self), core.take().or_else(wait)).ok()
+    }
 }
 
-impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> GetAsync<'_, K, S, Q> {
-    pub(super) fn new(queue: Q) -> Self {
+/// The future of [`WorkQueue::get_async`].
+#[must_use = "futures do nothing unless polled"]
+pub struct GetAsync<'q, K, V = ()> {
+    queue: Source<'q, K, V>,
+    waiter: Option<Waiter>,
+}
+
+impl<'q, K, V> GetAsync<'q, K, V> {
+    pub(crate) fn new(queue: Source<'q, K, V>) -> Self {
         GetAsync {
             queue,
             waiter: None,
-            of: PhantomData,
         }
     }
 }
 
 // Nothing in it is pinned.
-impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Unpin for GetAsync<'_, K, S, Q> {}
+impl<K, V> Unpin for GetAsync<'_, K, V> {}
 
-impl<'q, K, S, Q> Future for GetAsync<'q, K, S, Q>
-where
-    Q: Deref<Target = WorkQueue<K, S>> + Clone,
-{
-    type Output = Option<Item<'q, K, S, Q>>;
+impl<'q, K, V> Future for GetAsync<'q, K, V> {
+    type Output = Option<Item<'q, K, V>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let core = &*this.queue.core;
+        let core = this.queue.core();
         if let Some(waiter) = &this.waiter
             && !waiter.is_notified(context.waker())
         {
@@ -193,15 +187,15 @@ where
     }
 }
 
-impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Drop for GetAsync<'_, K, S, Q> {
+impl<K, V> Drop for GetAsync<'_, K, V> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
-            self.queue.core.leave(waiter);
+            self.queue.core().leave(waiter);
         }
     }
 }
 
-impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> fmt::Debug for GetAsync<'_, K, S, Q> {
+impl<K, V> fmt::Debug for GetAsync<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GetAsync")
             .field("waiting", &self.waiter.is_some())

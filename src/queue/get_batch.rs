@@ -88,7 +88,7 @@ impl From<usize> for UpTo {
     }
 }
 
-impl<K: Send + Sync + 'static, S> WorkQueue<K, S> {
+impl<K: Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> {
     /// Takes between 1 and `max` keys from the head of the queue, in order. Waits for the first
     /// like [`get`](Self::get), and does not wait for more, unless `max` is [`UpTo`] with a linger. Returns `None`
     /// when `get` does. A `max` of 0 counts as 1.
@@ -107,7 +107,7 @@ impl<K: Send + Sync + 'static, S> WorkQueue<K, S> {
     /// ```
     #[doc(alias("chunk", "recv_many", "linger"))]
     #[must_use = "dropping the batch at once finishes all of its keys"]
-    pub fn get_batch(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, S>> {
+    pub fn get_batch(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, V>> {
         let up_to = max.into();
         if !up_to.linger.is_zero() {
             return self.linger(up_to, None).ok();
@@ -134,7 +134,7 @@ impl<K: Send + Sync + 'static, S> WorkQueue<K, S> {
         &self,
         max: impl Into<UpTo>,
         limit: Duration,
-    ) -> Result<Batch<'_, K, S>, GetError> {
+    ) -> Result<Batch<'_, K, V>, GetError> {
         let up_to = max.into();
         if !up_to.linger.is_zero() {
             return self.linger(up_to, deadline_in(limit));
@@ -159,7 +159,7 @@ impl<K: Send + Sync + 'static, S> WorkQueue<K, S> {
     /// assert!(queue.get_batch_async(2).await.is_none());
     /// # });
     /// ```
-    pub async fn get_batch_async(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, S>> {
+    pub async fn get_batch_async(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, V>> {
         let up_to = max.into();
         if up_to.linger.is_zero() {
             let first = self.get_async().await?;
@@ -178,7 +178,7 @@ impl<K: Send + Sync + 'static, S> WorkQueue<K, S> {
     }
 
     /// Waits for the first key until `deadline`, and then for more.
-    fn linger(&self, up_to: UpTo, deadline: Option<Instant>) -> Result<Batch<'_, K, S>, GetError> {
+    fn linger(&self, up_to: UpTo, deadline: Option<Instant>) -> Result<Batch<'_, K, V>, GetError> {
         let core = &self.core;
         // Wakes up to sweep idle keys when that is due.
         let until = || deadline.into_iter().chain(core.next_look()).min();
@@ -199,7 +199,7 @@ impl<K: Send + Sync + 'static, S> WorkQueue<K, S> {
     }
 }
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Like [`get_batch`](Self::get_batch), but waits for no key at all.
     ///
     /// # Errors
@@ -212,17 +212,17 @@ impl<K, S> WorkQueue<K, S> {
     /// assert_eq!(queue.try_get_batch(100).unwrap().len(), 3);
     /// assert_eq!(queue.try_get_batch(100).unwrap_err(), GetError::Empty);
     /// ```
-    pub fn try_get_batch(&self, max: usize) -> Result<Batch<'_, K, S>, GetError> {
+    pub fn try_get_batch(&self, max: usize) -> Result<Batch<'_, K, V>, GetError> {
         Ok(self.fill(self.try_get()?, max))
     }
 
     /// Takes what is queued behind `first`, up to `max` keys in all, without waiting.
-    fn fill<'q>(&'q self, first: Item<'q, K, S>, max: usize) -> Batch<'q, K, S> {
+    fn fill<'q>(&'q self, first: Item<'q, K, V>, max: usize) -> Batch<'q, K, V> {
         let mut items = Vec::with_capacity(max.clamp(1, ROOM));
         items.push(first);
         let core = &*self.core;
         while items.len() < max
-            && let Ok(item) = Item::new(self, core.take())
+            && let Ok(item) = Item::new(self.source(), core.take())
         {
             items.push(item);
         }

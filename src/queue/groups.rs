@@ -13,7 +13,7 @@ use crate::queue::page::PORTION;
 use crate::time::nanos;
 use crate::{Builder, WorkQueue};
 
-impl<K: Send + Sync + 'static, S> Builder<K, S> {
+impl<K: Send + Sync + 'static, V, S> Builder<K, V, S> {
     /// Divides the keys into groups that take turns, such as tenants, customers or hosts: `group_by` returns
     /// the group of a key (G1). Without it, the queue is first in, first out over all keys.
     ///
@@ -24,8 +24,7 @@ impl<K: Send + Sync + 'static, S> Builder<K, S> {
     ///
     /// `group_by` is called when a key becomes queued whose group the queue does not know, must always return the same group for a key, and should be
     /// cheap. If it panics, or `Hash`, `Eq` or `Clone` of the group do, the panic hook reports that, and the
-    /// key is in one more group, with all others for which that happens. In a queue with values, call
-    /// this after [`merge`](Self::merge).
+    /// key is in one more group, with all others for which that happens.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -176,10 +175,10 @@ impl<K: Send + Sync + 'static, S> Builder<K, S> {
     }
 }
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Delivers no key of this group for the time `hold`, from now (G6): its keys stay queued and merge, and other
-    /// groups go on. A later call replaces an earlier one, so one with `Duration::ZERO` is
-    /// [`release_group`](Self::release_group).
+    /// groups go on. A later call replaces an earlier one, so one with `Duration::ZERO` ends
+    /// the hold.
     ///
     /// Keys that workers hold are not affected. A worker whose host answers 429, say, returns
     /// [`Outcome::HoldGroup`](crate::worker::Outcome::HoldGroup), which never shortens a hold. A drain waits for
@@ -206,12 +205,6 @@ impl<K, S> WorkQueue<K, S> {
     #[must_use = "nothing is held if the queue has no groups of this type"]
     pub fn hold_group<G: 'static>(&self, group: &G, hold: Duration) -> bool {
         self.core.hold_group(group, hold).is_some()
-    }
-
-    /// Ends the hold of a group now. Returns false if the queue has no groups of this type.
-    #[must_use = "nothing is released if the queue has no groups of this type"]
-    pub fn release_group<G: 'static>(&self, group: &G) -> bool {
-        self.hold_group(group, Duration::ZERO)
     }
 
     /// Returns the groups that have queued keys or keys in flight, or are held, those with the most keys
@@ -245,7 +238,7 @@ impl<K, S> WorkQueue<K, S> {
     }
 }
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     fn visit_groups(&self, f: &mut dyn FnMut(&dyn Any)) {
         let Some(groups) = self.groups() else { return };
         let is_held =

@@ -32,14 +32,14 @@ use crate::sync::Arc;
 /// assert_eq!(handle.add(), Added::ShutDown);
 /// ```
 #[must_use = "a handle adds nothing by itself"]
-pub struct KeyHandle<K> {
+pub struct KeyHandle<K, V = ()> {
     /// Before `core`, so that it ends before the table may be dropped.
     pin: Pinned<K>,
-    core: Arc<Core<K>>,
+    core: Arc<Core<K, V>>,
 }
 
-impl<K> KeyHandle<K> {
-    pub(crate) fn new(core: Arc<Core<K>>, pin: Pin<K>) -> Self {
+impl<K, V> KeyHandle<K, V> {
+    pub(crate) fn new(core: Arc<Core<K, V>>, pin: Pin<K>) -> Self {
         let pin = Pinned(pin);
         KeyHandle { pin, core }
     }
@@ -70,13 +70,14 @@ impl<K> KeyHandle<K> {
     pub fn add_after(&self, delay: Duration) -> Added
     where
         K: Send + Sync + 'static,
+        V: Send + 'static,
     {
         let core = &self.core;
         core.delay(self.pin().clone(), core.default_level(), delay, false)
             .0
     }
 
-    pub(crate) fn parts(&self) -> (&Arc<Core<K>>, &Pin<K>) {
+    pub(crate) fn parts(&self) -> (&Arc<Core<K, V>>, &Pin<K>) {
         (&self.core, self.pin())
     }
 
@@ -93,10 +94,10 @@ impl<K> KeyHandle<K> {
 }
 
 // As for `WorkQueue`, which stays consistent if user code panics.
-impl<K> UnwindSafe for KeyHandle<K> {}
-impl<K> RefUnwindSafe for KeyHandle<K> {}
+impl<K, V> UnwindSafe for KeyHandle<K, V> {}
+impl<K, V> RefUnwindSafe for KeyHandle<K, V> {}
 
-impl<K> Clone for KeyHandle<K> {
+impl<K, V> Clone for KeyHandle<K, V> {
     /// # Panics
     ///
     /// Panics if 2^25 handles to the key are alive.
@@ -105,7 +106,7 @@ impl<K> Clone for KeyHandle<K> {
     }
 }
 
-impl<K> Deref for KeyHandle<K> {
+impl<K, V> Deref for KeyHandle<K, V> {
     type Target = K;
 
     #[inline]
@@ -114,7 +115,7 @@ impl<K> Deref for KeyHandle<K> {
     }
 }
 
-impl<K: fmt::Debug> fmt::Debug for KeyHandle<K> {
+impl<K: fmt::Debug, V> fmt::Debug for KeyHandle<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyHandle")
             .field("key", self.key())
@@ -175,7 +176,7 @@ mod tests {
         item.handle().pin().state().pin_most_handles();
         queue.shut_down();
         assert_eq!(item.retry(), Added::ShutDown);
-        assert_eq!(queue.take_left()[0].value, 5);
+        assert_eq!(queue.take_left()[0].value, Some(5));
     }
 
     #[test] // C11 S5 S13

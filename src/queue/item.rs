@@ -1,7 +1,6 @@
 //! What a worker holds: the guard of one key. Dropping it finishes the key.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -12,8 +11,9 @@ use crate::engine::{Core, IsUsed};
 use crate::keys::node::{Held, Pinned};
 use crate::keys::state::Level;
 use crate::limiter::charge;
+use crate::queue::open::Source;
 use crate::sync::{Arc, assert_unlocked};
-use crate::{Added, DefaultHasher, Ended, GetError, KeyHandle, WorkQueue};
+use crate::{Added, Ended, GetError, KeyHandle};
 
 /// A key delivered to this worker alone (promises C3, C7).
 ///
@@ -21,9 +21,6 @@ use crate::{Added, DefaultHasher, Ended, GetError, KeyHandle, WorkQueue};
 /// [`retry_on_drop`](Self::retry_on_drop) guards it. While it lives, adds of the key are deferred.
 /// Leaking it (`mem::forget`) leaves the key processing forever: the key is not delivered again, and
 /// a drain does not end.
-///
-/// Without a limiter and with the default hasher, `Item<'_, K>` is its type. `Q` is how it refers to its
-/// queue: by a borrow, or by an `Arc` in an [`OwnedItem`](crate::OwnedItem).
 ///
 /// ```
 /// # use keyqueue::WorkQueue;
@@ -35,24 +32,16 @@ use crate::{Added, DefaultHasher, Ended, GetError, KeyHandle, WorkQueue};
 /// assert!(queue.shut_down().is_nothing());
 /// ```
 #[must_use = "dropping the item at once finishes its key"]
-pub struct Item<'q, K, S = DefaultHasher, Q = &'q WorkQueue<K, S>>
-where
-    Q: Deref<Target = WorkQueue<K, S>>,
-{
-    // No reference to what an `Arc` owns: it would dangle during the drop that frees the queue.
-    queue: Q,
-    /// Taken out once, by the drop.
+pub struct Item<'q, K, V = ()> {
+    /// Both are taken out once, by the drop.
     pub(crate) held: ManuallyDrop<Held<K>>,
-    of: PhantomData<Parameters<'q, K, S>>,
+    queue: ManuallyDrop<Source<'q, K, V>>,
 }
 
-/// The parameters that only `Q` has, which the compiler does not count as a use.
-pub(super) type Parameters<'q, K, S> = fn() -> (&'q (), K, S);
-
-impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Item<'_, K, S, Q> {
+impl<'q, K, V> Item<'q, K, V> {
     /// Creates the item of a taken key, or returns why there is none.
     #[inline]
-    pub(super) fn new(queue: Q, taken: Taken<K>) -> Result<Self, GetError> {
+    pub(super) fn new(queue: Source<'q, K, V>, taken: Taken<K>) -> Result<Self, GetError> {
         match taken {
             Taken::Key(held) => Ok(Item::of(queue, held)),
             Taken::Empty => Err(GetError::Empty),
@@ -62,12 +51,30 @@ impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Item<'_, K, S, Q> {
 
     /// Creates the item of a key that is being processed.
     #[inline]
-    pub(super) fn of(queue: Q, held: Held<K>) -> Self {
+    pub(super) fn of(queue: Source<'q, K, V>, held: Held<K>) -> Self {
         Item {
-            queue,
             held: ManuallyDrop::new(held),
-            of: PhantomData,
+            queue: ManuallyDrop::new(queue),
         }
+    }
+
+    /// Takes the item apart, without finishing the key.
+    #[inline]
+    pub(super) fn disassemble(self) -> (Source<'q, K, V>, Held<K>) {
+        let mut item = ManuallyDrop::new(self);
+        // SAFETY: the item is not dropped.
+        let queue = unsafe { ManuallyDrop::take(&mut item.queue) };
+        // SAFETY: as above.
+        (queue, unsafe { ManuallyDrop::take(&mut item.held) })
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Arc<Core<K, V>> {
+        self.queue.core()
+    }
+
+    pub(crate) fn parts(&mut self) -> (&Arc<Core<K, V>>, &mut Held<K>) {
+        (self.queue.core(), &mut self.held)
     }
 
     /// Returns the key.
@@ -92,9 +99,7 @@ impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Item<'_, K, S, Q> {
     /// ```
     #[must_use]
     pub fn queue_time(&self) -> Option<Duration> {
-        let watch = self.queue.core.watch()?;
-        let (queued, began) = self.held.times(watch.timed()).queue_time();
-        Some(watch.duration(queued, began))
+        self.core().queue_time(&self.held)
     }
 
     /// Returns the level at which the key was delivered; 0 in a queue without
@@ -105,13 +110,14 @@ impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Item<'_, K, S, Q> {
     }
 
     fn own_level(&self) -> Level {
-        let ordered = self.queue.core.ordered();
+        let ordered = self.core().ordered();
         ordered.map_or(0, |ordered| self.held.seat(&ordered.seated).delivered())
     }
 
     /// Sets how the delivery ends for the receipts. Keeps the item.
     pub(crate) fn end_as(&mut self, end: Ended) {
-        self.queue.core.end_as(&mut self.held, end);
+        let (core, held) = self.parts();
+        core.end_as(held, end);
     }
 
     /// Finishes the key.
@@ -124,19 +130,15 @@ impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Item<'_, K, S, Q> {
     }
 
     /// Returns a handle to the key, for the queue itself.
-    pub(crate) fn handle(&self) -> KeyHandle<K> {
-        KeyHandle::new(Arc::clone(&self.queue.core), self.held.pin())
+    pub(crate) fn handle(&self) -> KeyHandle<K, V> {
+        KeyHandle::new(Arc::clone(self.core()), self.held.pin())
     }
 }
 
-impl<K, S, Q> Item<'_, K, S, Q>
-where
-    K: Send + Sync + 'static,
-    Q: Deref<Target = WorkQueue<K, S>>,
-{
+impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
     /// Adds the key again after `delay`, and finishes it.
     ///
-    /// Returns what [`add_after`](WorkQueue::add_after) does. With a delay of zero the key is
+    /// Returns what [`add_after`](crate::WorkQueue::add_after) does. With a delay of zero the key is
     /// queued again at once, at the tail.
     ///
     /// ```
@@ -157,9 +159,10 @@ where
 
     /// Adds the key, which is processing, and keeps the item.
     pub(crate) fn add(&mut self) -> Added {
-        let (core, level) = (&self.queue.core, self.own_level());
-        let pin = self.held.pin();
-        let added = core.put_back(&mut self.held, false, || {
+        let level = self.own_level();
+        let (core, held) = self.parts();
+        let pin = held.pin();
+        let added = core.put_back(held, false, || {
             let added = core.add_pinned_at(&pin, level);
             pin.unpin();
             added
@@ -177,25 +180,28 @@ where
     /// Adds the key after `delay`, as a `retry` of one that has failed or not, unless the queue is shut down.
     pub(crate) fn try_add_after(&mut self, delay: Duration, retry: bool) -> Added {
         let level = self.own_level();
-        delay_held(&self.queue.core, &mut self.held, level, (delay, retry)).0
+        let (core, held) = self.parts();
+        delay_held(core, held, level, (delay, retry)).0
     }
 
     /// Adds the key again, in a queue that is shut down, if it is dirty, or if it `redelivers` and a drain does,
     /// too (S11).
     pub(crate) fn readd(&mut self, redelivers: bool) -> Added {
         let level = self.own_level();
-        self.queue.core.readd(&mut self.held, level, redelivers)
+        let (core, held) = self.parts();
+        core.readd(held, level, redelivers)
     }
 
     /// Refuses to add the key again: it is left (S12).
     pub(crate) fn refuse(&mut self) -> Added {
-        self.queue.core.refuse(&mut self.held);
+        let (core, held) = self.parts();
+        core.refuse(held);
         Added::ShutDown
     }
 
     /// Adds the key again, and holds its group; without groups, adds it again after this time.
     pub(crate) fn hold_group(&mut self, hold: Duration) -> Added {
-        let core = &self.queue.core;
+        let core = self.core();
         let groups = core.groups();
         match groups.and_then(|groups| groups.hold_of(&self.held, core.hold_until(hold))) {
             Some(ready) => {
@@ -207,17 +213,13 @@ where
     }
 }
 
-impl<K, S, Q> Item<'_, K, S, Q>
-where
-    K: Send + Sync + 'static,
-    Q: Deref<Target = WorkQueue<K, S>>,
-{
+impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
-    /// [`WorkQueue::add_rate_limited`]. Without a limiter, the key is queued again at once.
+    /// [`WorkQueue::add_rate_limited`](crate::WorkQueue::add_rate_limited). Without a limiter, the key is queued again at once.
     #[doc(alias("nack", "reject", "requeue"))]
     #[must_use = "a key that is refused is not delivered again"]
     pub fn retry(mut self) -> Added {
-        if self.queue.core.is_shutting_down() {
+        if self.core().is_shutting_down() {
             return self.add_after(Duration::ZERO);
         }
         assert_unlocked();
@@ -229,19 +231,19 @@ where
     /// not, unless the queue is shut down. Returns also that delay.
     pub(crate) fn try_retry(&mut self, after: Option<Duration>, retry: bool) -> (Added, Duration) {
         let level = self.own_level();
-        let Item { queue, held, .. } = self;
+        let (core, held) = self.parts();
         let pinned = Pinned(held.pin());
-        charge(&queue.limiter, pinned.0.key(), |limited| {
+        charge(&core.limiter, pinned.0.key(), |limited| {
             let delay = after.unwrap_or(limited);
-            let (added, used) = delay_held(&queue.core, held, level, (delay, retry));
+            let (added, used) = delay_held(core, held, level, (delay, retry));
             ((added, delay), used)
         })
     }
 }
 
 /// Adds a held key after a delay, as a `retry` of one that has failed or not, unless the queue is shut down.
-fn delay_held<K: Send + Sync + 'static>(
-    core: &Arc<Core<K>>,
+fn delay_held<K: Send + Sync + 'static, V: Send + 'static>(
+    core: &Arc<Core<K, V>>,
     held: &mut Held<K>,
     level: Level,
     (delay, retry): (Duration, bool),
@@ -264,16 +266,26 @@ fn delay_held<K: Send + Sync + 'static>(
 impl<K: RefUnwindSafe> UnwindSafe for Held<K> {}
 impl<K: RefUnwindSafe> RefUnwindSafe for Held<K> {}
 
-impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Drop for Item<'_, K, S, Q> {
+impl<K, V> Drop for Item<'_, K, V> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: only this drop takes it out, and `self` is not used after it is dropped.
+        // SAFETY: `self` is not used after it is dropped.
         let held = unsafe { ManuallyDrop::take(&mut self.held) };
-        self.queue.core.finish(held);
+        if self.queue.is_owned() {
+            // SAFETY: as above.
+            return finish_owned(unsafe { ManuallyDrop::take(&mut self.queue) }, held);
+        }
+        // Nothing is left to do after it, for which registers would be saved.
+        self.core().finish(held);
     }
 }
 
-impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Deref for Item<'_, K, S, Q> {
+#[cold]
+fn finish_owned<K, V>(queue: Source<'_, K, V>, held: Held<K>) {
+    queue.core().finish(held);
+}
+
+impl<K, V> Deref for Item<'_, K, V> {
     type Target = K;
 
     #[inline]
@@ -282,11 +294,7 @@ impl<K, S, Q: Deref<Target = WorkQueue<K, S>>> Deref for Item<'_, K, S, Q> {
     }
 }
 
-impl<K, S, Q> fmt::Debug for Item<'_, K, S, Q>
-where
-    K: fmt::Debug,
-    Q: Deref<Target = WorkQueue<K, S>>,
-{
+impl<K: fmt::Debug, V> fmt::Debug for Item<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Item").field(self.key()).finish()
     }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::iter::{self, FusedIterator};
 
-use crate::{DefaultHasher, Item, WorkQueue};
+use crate::queue::open::Source;
+use crate::{Item, WorkQueue};
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns an iterator that takes keys by [`get`](Self::get): it waits for each, and ends when
     /// the queue is shut down and empty. `for item in &queue` is the same.
     ///
@@ -21,8 +22,10 @@ impl<K, S> WorkQueue<K, S> {
     /// } // the drop of the item is "done"
     /// assert_eq!(keys, "ab");
     /// ```
-    pub fn iter(&self) -> Iter<'_, K, S> {
-        Iter { queue: self }
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        Iter {
+            queue: self.source(),
+        }
     }
 
     /// Returns an iterator that takes keys by [`try_get`](Self::try_get): it ends when nothing is
@@ -34,36 +37,37 @@ impl<K, S> WorkQueue<K, S> {
     /// assert_eq!(queue.try_iter().map(|item| *item).sum::<u64>(), 3);
     /// assert!(queue.try_iter().next().is_none());
     /// ```
-    pub fn try_iter(&self) -> impl Iterator<Item = Item<'_, K, S>> {
+    pub fn try_iter(&self) -> impl Iterator<Item = Item<'_, K, V>> {
         iter::from_fn(|| self.try_get().ok())
     }
 }
 
 /// The iterator of [`WorkQueue::iter`].
 #[must_use = "iterators do nothing unless consumed"]
-pub struct Iter<'q, K, S = DefaultHasher> {
-    queue: &'q WorkQueue<K, S>,
+pub struct Iter<'q, K, V = ()> {
+    queue: Source<'q, K, V>,
 }
 
-impl<'q, K, S> Iterator for Iter<'q, K, S> {
-    type Item = Item<'q, K, S>;
+impl<'q, K, V> Iterator for Iter<'q, K, V> {
+    type Item = Item<'q, K, V>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.queue.get()
+        let taken = self.queue.core().take_wait(None);
+        Item::new(self.queue.clone(), taken).ok()
     }
 }
 
-impl<K, S> FusedIterator for Iter<'_, K, S> {}
+impl<K, V> FusedIterator for Iter<'_, K, V> {}
 
-impl<K, S> fmt::Debug for Iter<'_, K, S> {
+impl<K, V> fmt::Debug for Iter<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Iter").field(self.queue).finish()
+        f.debug_struct("Iter").finish_non_exhaustive()
     }
 }
 
-impl<'q, K, S> IntoIterator for &'q WorkQueue<K, S> {
-    type Item = Item<'q, K, S>;
-    type IntoIter = Iter<'q, K, S>;
+impl<'q, K, V, S> IntoIterator for &'q WorkQueue<K, V, S> {
+    type Item = Item<'q, K, V>;
+    type IntoIter = Iter<'q, K, V>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
@@ -71,7 +75,9 @@ impl<'q, K, S> IntoIterator for &'q WorkQueue<K, S> {
 }
 
 /// Adds every key, as [`WorkQueue::add_all`] does, which needs no `&mut`.
-impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> Extend<K> for WorkQueue<K, S> {
+impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Extend<K>
+    for WorkQueue<K, V, S>
+{
     fn extend<I: IntoIterator<Item = K>>(&mut self, keys: I) {
         self.add_all(keys);
     }

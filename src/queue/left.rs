@@ -2,7 +2,7 @@
 
 use crate::{Left, WorkQueue};
 
-impl<K: Clone, S> WorkQueue<K, S> {
+impl<K: Clone, V, S> WorkQueue<K, V, S> {
     /// Ends the queue like [`shut_down_now`](Self::shut_down_now), and returns every key that was accepted and
     /// will not be finished (S12): once, with the reason. In no particular order.
     ///
@@ -36,12 +36,35 @@ impl<K: Clone, S> WorkQueue<K, S> {
     /// assert!(queue.take_left().is_empty());
     /// ```
     ///
+    /// A key that carries a value comes with it; one whose value was taken back is not returned.
+    ///
+    /// ```
+    /// # use keyqueue::{WorkQueue, merge};
+    /// let queue = WorkQueue::builder().merge(merge::append).build()?;
+    /// queue.put("a", vec![1]);
+    /// let item = queue.get().unwrap();
+    /// queue.put("a", vec![2]);
+    /// queue.shut_down_now();
+    /// let _ = item.retry(); // is refused
+    ///
+    /// let left = queue.take_left().pop().unwrap();
+    /// assert_eq!((left.key, left.value), ("a", Some(vec![1, 2])));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
     /// # Panics
     ///
     /// Panics if `Clone` of a key panics. Nothing is taken then: another call returns all that is left.
-    pub fn take_left(&self) -> Vec<Left<K>> {
-        self.core.take_left(K::clone, |_, key, reason| {
-            let value = ();
+    pub fn take_left(&self) -> Vec<Left<K, V>> {
+        let values = self.core.values();
+        self.core.take_left(K::clone, |pin, key, reason| {
+            let value = match values {
+                Some(values) => match pin.carried(&values.carries).take_waiting() {
+                    Some(value) => Some(value),
+                    None => return Err(key),
+                },
+                None => None,
+            };
             Ok(Left { key, value, reason })
         })
     }

@@ -8,7 +8,7 @@ use crate::keys::hash::hash_of;
 use crate::keys::node::Node;
 use crate::{Added, State, WorkQueue};
 
-impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
+impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> WorkQueue<K, V, S> {
     /// Adds a key by a borrowed form of it, which is copied only if the key is unknown: adding a
     /// known key allocates nothing. Otherwise like [`add`](Self::add).
     ///
@@ -158,7 +158,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
 /// Adds a copy of a key that was not interned. The copy is user code, so the shard's lock is not
 /// held. If another thread interns the key meanwhile, `add` finds it.
 #[inline(never)]
-fn add_copy<K: Eq, Q>(core: &Core<K>, hash: u64, key: &Q) -> Added
+fn add_copy<K: Eq, V, Q>(core: &Core<K, V>, hash: u64, key: &Q) -> Added
 where
     Q: ToOwned<Owned = K> + ?Sized,
 {

@@ -15,8 +15,9 @@ pub(crate) mod item;
 pub(crate) mod iter;
 mod left;
 mod lookup;
+pub(crate) mod open;
 mod order;
-pub(crate) mod owned;
+mod owned;
 pub(crate) mod page;
 mod pause;
 pub(crate) mod retry_on_drop;
@@ -36,7 +37,8 @@ use std::time::Duration;
 use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
 use crate::keys::node::Pinned;
-use crate::limiter::{NoLimit, RateLimiter, charge};
+use crate::limiter::{NoLimit, charge};
+use crate::queue::open::Open;
 use crate::sync::{Arc, assert_unlocked};
 use crate::wait::room::Room;
 use crate::{Added, Builder, DefaultHasher, KeyHandle};
@@ -48,9 +50,12 @@ use crate::{Added, Builder, DefaultHasher, KeyHandle};
 ///
 /// * `K` is the key: anything `Hash + Eq + Send + Sync + 'static`. It need not be `Clone`; it is
 ///   moved into the queue once and lent to workers. Its `Hash` and `Eq` must not call the queue.
+/// * `V` is the value that a key carries, for a queue that is built with [`merge`](Builder::merge). Without it there
+///   is none, and `V` is `()`.
 /// * `S` is the hasher.
 ///
-/// Share it between threads by reference or in an [`Arc`]. Dropping it shuts it down.
+/// Share it between threads by reference or in an [`Arc`]. Dropping it shuts it down, unless
+/// [workers](crate::worker) or [owned items](crate::Item::into_owned) still keep it open.
 ///
 /// ```
 /// use keyqueue::{Added, WorkQueue};
@@ -73,10 +78,11 @@ use crate::{Added, Builder, DefaultHasher, KeyHandle};
 /// assert_eq!(*queue.get().unwrap(), "a");
 /// assert!(queue.get().is_none());
 /// ```
-pub struct WorkQueue<K, S = DefaultHasher> {
-    pub(crate) core: Arc<Core<K>>,
+pub struct WorkQueue<K, V = (), S = DefaultHasher> {
+    /// The one of `open`, without a way round.
+    pub(crate) core: Arc<Core<K, V>>,
+    pub(crate) open: Arc<Open<K, V>>,
     pub(crate) hasher: S,
-    pub(crate) limiter: Box<dyn RateLimiter<K>>,
 }
 
 impl<K: Hash + Eq + Send + Sync + 'static> WorkQueue<K> {
@@ -84,20 +90,24 @@ impl<K: Hash + Eq + Send + Sync + 'static> WorkQueue<K> {
     #[inline]
     #[must_use]
     pub fn new() -> Self {
-        WorkQueue {
-            core: Core::new(Settings::default(), None, None),
-            hasher: DefaultHasher::default(),
-            limiter: Box::new(NoLimit),
-        }
+        let core = Core::new(Settings::default(), Box::new(NoLimit), None, None);
+        WorkQueue::over(core, DefaultHasher::default())
     }
 
     /// Returns a builder for a queue with other settings.
     pub fn builder() -> Builder<K> {
-        Builder::new(
-            Box::new(NoLimit),
-            DefaultHasher::default(),
-            Settings::default(),
-        )
+        Builder::new()
+    }
+}
+
+impl<K, V, S> WorkQueue<K, V, S> {
+    #[inline]
+    pub(crate) fn over(core: Arc<Core<K, V>>, hasher: S) -> Self {
+        let open = Open {
+            core: Arc::clone(&core),
+        };
+        let open = Arc::new(open);
+        WorkQueue { core, open, hasher }
     }
 }
 
@@ -107,7 +117,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Default for WorkQueue<K> {
     }
 }
 
-impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
+impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> WorkQueue<K, V, S> {
     /// Adds a key at the tail of the queue, unless it is queued already, or processing: then it is
     /// queued once more when it is done. Returns which of these happened: see [`Added`].
     ///
@@ -155,7 +165,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
     ///
     /// Panics if [`add`](Self::add) would, or if 2^25 handles to the key are alive.
     #[must_use = "the key stays interned while the handle lives, and is not added by this"]
-    pub fn handle(&self, key: K) -> KeyHandle<K> {
+    pub fn handle(&self, key: K) -> KeyHandle<K, V> {
         let core = &self.core;
         let hash = hash_of(&self.hasher, &key);
         let (pin, known) = core.pin(hash, key);
@@ -240,7 +250,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
     }
 }
 
-impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
+impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> WorkQueue<K, V, S> {
     /// Adds a key after the delay that the rate limiter returns: [`add_after`](Self::add_after) of
     /// `limiter.when(&key)` (L1).
     ///
@@ -288,7 +298,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
         let (pin, known) = core.pin(hash, key);
         let pinned = Pinned(pin);
         let add = |delay| core.delay(pinned.0.clone(), core.default_level(), delay, false);
-        let added = charge(&self.limiter, pinned.0.key(), add);
+        let added = charge(&core.limiter, pinned.0.key(), add);
         drop(pinned);
         drop(known);
         added
@@ -297,18 +307,18 @@ impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
     /// Clears the rate limiter's record of a key (L2), but changes neither the key's state nor its
     /// pending delay. Call it when the key has succeeded.
     pub fn forget(&self, key: &K) {
-        self.limiter.forget(key);
+        self.core.limiter.forget(key);
     }
 
     /// Returns the number of failures of a key since it was last forgotten, as counted by the rate
     /// limiter (L2).
     #[must_use]
     pub fn num_requeues(&self, key: &K) -> u32 {
-        self.limiter.num_requeues(key)
+        self.core.limiter.num_requeues(key)
     }
 }
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns the number of queued keys: not processing, dirty or delayed ones (C8).
     ///
     /// The number is a snapshot; do not decide by it whether to call [`get`](Self::get). While more
@@ -404,31 +414,10 @@ impl<K, S> WorkQueue<K, S> {
 
 // Operations leave the queue consistent if user code panics in them (the key's hash, comparison and
 // drop, the limiter, wakers), so the queue can be used after a caught panic.
-impl<K, S> UnwindSafe for WorkQueue<K, S> {}
-impl<K, S> RefUnwindSafe for WorkQueue<K, S> {}
+impl<K, V, S> UnwindSafe for WorkQueue<K, V, S> {}
+impl<K, V, S> RefUnwindSafe for WorkQueue<K, V, S> {}
 
-impl<K, S> Drop for WorkQueue<K, S> {
-    fn drop(&mut self) {
-        let core = &self.core;
-        if let Some(watch) = core.watch() {
-            watch.tally().end();
-        }
-        // No thread can be waiting, because waiters borrow the queue. Handles may live on, and
-        // their adds must be refused from now on; what is queued will not be delivered, and its
-        // receipts end. The timer's thread has a reference, too, and is stopped by this.
-        if Arc::strong_count(core) > 1 {
-            self.shut_down_now();
-        }
-        core.driver.stop(&core.timer);
-        // Even if the thread has dropped its reference to the core: it may still be running.
-        core.driver.join();
-        if let Some(watch) = core.watch() {
-            watch.tally().report_last(&**core);
-        }
-    }
-}
-
-impl<K, S> fmt::Debug for WorkQueue<K, S> {
+impl<K, V, S> fmt::Debug for WorkQueue<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkQueue")
             .field("name", &self.name())

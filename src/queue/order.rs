@@ -2,7 +2,7 @@
 
 use crate::Builder;
 
-impl<K, S> Builder<K, S> {
+impl<K, V, S> Builder<K, V, S> {
     /// Gives the queue this many levels, 2 to 8, of which 0 is the most urgent. Default: 1, which is a
     /// plain FIFO and costs nothing (P5).
     ///

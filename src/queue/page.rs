@@ -72,9 +72,9 @@ impl Cursor {
 /// Some keys of a queue; see [`WorkQueue::page`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Page<'q, K> {
+pub struct Page<'q, K, V = ()> {
     /// The keys, in no particular order.
-    pub keys: Vec<KeySnapshot<'q, K>>,
+    pub keys: Vec<KeySnapshot<'q, K, V>>,
     /// The numbers of keys that were looked at, those included that are not listed. Those of all pages of a queue add
     /// up to its [`counts`](WorkQueue::counts).
     pub counts: Counts,
@@ -85,7 +85,7 @@ pub struct Page<'q, K> {
     pub next: Option<Cursor>,
 }
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns some of the queue's keys: those that are `listed`, from a place on, in bounded time and memory (X4).
     ///
     /// A page is full with `max` keys, or at most 15 more. It ends earlier once 65 536 places of the table were looked
@@ -119,7 +119,7 @@ impl<K, S> WorkQueue<K, S> {
     /// assert_eq!(counted, queue.counts());
     /// ```
     #[must_use]
-    pub fn page(&self, from: Cursor, listed: Listed, max: usize) -> Page<'_, K> {
+    pub fn page(&self, from: Cursor, listed: Listed, max: usize) -> Page<'_, K, V> {
         let core = &*self.core;
         let mut page = Page {
             keys: Vec::new(),

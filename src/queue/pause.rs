@@ -3,7 +3,7 @@
 use crate::fifo::groups::grouping::Grouping;
 use crate::{Builder, ConfigError, WorkQueue};
 
-impl<K, S> Builder<K, S> {
+impl<K, V, S> Builder<K, V, S> {
     /// Makes a queue that can be [paused](WorkQueue::pause). A queue with [levels](Self::levels), [groups](Self::group_by)
     /// or a pace ([`dispatch_rate`](Self::dispatch_rate), [`min_interval`](Self::min_interval)) can be paused without.
     ///
@@ -14,7 +14,7 @@ impl<K, S> Builder<K, S> {
     }
 }
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Delivers nothing from now on, until [`resume`](Self::resume) (G7): keys stay queued and merge, and getters wait.
     ///
     /// Keys that workers hold are not affected, delays end and queue their keys. A drain waits for the resume, as it

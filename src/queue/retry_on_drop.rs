@@ -3,11 +3,11 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use crate::Item;
 use crate::sync::catch_panic::catch_panic;
-use crate::{Item, WorkQueue};
 
-/// An item whose drop is a retry: `I` is an [`Item`] or an [`OwnedItem`](crate::OwnedItem). Created by
-/// [`Item::retry_on_drop`].
+/// An item whose drop is a retry: `I` is an [`Item`] or a [`Batch`](crate::Batch). Created by
+/// [`Item::retry_on_drop`] or [`Batch::retry_on_drop`](crate::Batch::retry_on_drop).
 ///
 /// It derefs to the item. However the scope that holds it is left, by `?`, by a panic, or because
 /// its task is aborted, dropping it is [`Item::retry`]; only [`done`](Self::done) finishes the key
@@ -33,11 +33,7 @@ pub struct RetryOnDrop<I> {
     retry: fn(I),
 }
 
-impl<K, S, Q> Item<'_, K, S, Q>
-where
-    K: Send + Sync + 'static,
-    Q: Deref<Target = WorkQueue<K, S>>,
-{
+impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
     /// Wraps the item in a guard that retries the key when it is dropped, also by `?`, by a panic, or
     /// because its task is aborted. Dropping the bare item finishes the key instead.
     ///
@@ -64,11 +60,10 @@ where
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
-    /// # use std::sync::Arc;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
-    /// let queue = Arc::new(WorkQueue::from_iter(["a"]));
-    /// let item = queue.get_owned_async().await.unwrap().retry_on_drop();
+    /// let queue = WorkQueue::from_iter(["a"]);
+    /// let item = queue.get_async().await.unwrap().into_owned().retry_on_drop();
     /// let task = tokio::spawn(async move {
     ///     std::future::pending::<()>().await; // the work
     ///     item.done();

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash};
 use crate::keys::hash::hash_of;
 use crate::{Added, WorkQueue};
 
-impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<K, S> {
+impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> WorkQueue<K, V, S> {
     /// Ends the pending delay of a key now: adds the key as when the delay is over, at its level and with its value.
     /// Returns what the add did, or `None` if no delay is pending (X3).
     ///

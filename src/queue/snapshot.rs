@@ -5,7 +5,6 @@
 //! after the locks are released. `get` and `done` take no lock and continue meanwhile.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::WorkQueue;
@@ -23,8 +22,8 @@ use crate::queue::page::Listed;
 /// The key stays interned while this lives, and may be in another state by now.
 #[derive(Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct KeySnapshot<'q, K> {
-    key: Known<'q, K>,
+pub struct KeySnapshot<'q, K, V = ()> {
+    key: Known<'q, K, V>,
     state: State,
     level: Option<usize>,
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
@@ -47,22 +46,22 @@ pub struct KeySnapshot<'q, K> {
 /// }
 /// // Here it would be dropped.
 /// ```
-struct Known<'q, K>(Pin<K>, PhantomData<&'q Core<K>>);
+struct Known<'q, K, V>(Pin<K>, &'q Core<K, V>);
 
 // Not by a field that unpins: only a drop of this type keeps the queue borrowed until then.
-impl<K> Drop for Known<'_, K> {
+impl<K, V> Drop for Known<'_, K, V> {
     fn drop(&mut self) {
         self.0.unpin();
     }
 }
 
-impl<K: fmt::Debug> fmt::Debug for Known<'_, K> {
+impl<K: fmt::Debug, V> fmt::Debug for Known<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.key().fmt(f)
     }
 }
 
-impl<K> KeySnapshot<'_, K> {
+impl<K, V> KeySnapshot<'_, K, V> {
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
@@ -109,7 +108,35 @@ impl<K> KeySnapshot<'_, K> {
     }
 }
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V> KeySnapshot<'_, K, V> {
+    /// Calls `look` with the value that waits for the next delivery of the key, now, and returns what it returns; `None`
+    /// is a key without one, such as a key whose delivery has it (X2).
+    ///
+    /// `look` runs under the lock of the key's value, as a merge function does: puts and a delivery of this key wait for
+    /// it, so it should be short, and it must not call the queue.
+    ///
+    /// ```
+    /// # use keyqueue::{Listed, WorkQueue, merge};
+    /// let queue = WorkQueue::builder().merge(merge::append).build()?;
+    /// queue.put("a", vec![1, 2]);
+    /// let page = queue.page(Default::default(), Listed::Queued, 10);
+    /// let text = page.keys[0].with_value(|value| format!("{value:?}"));
+    /// assert_eq!(text, "Some([1, 2])");
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn with_value<R>(&self, look: impl FnOnce(Option<&V>) -> R) -> R {
+        let Known(pin, core) = &self.key;
+        match core.values() {
+            None => look(None),
+            Some(values) => {
+                let waiting = pin.carried(&values.carries).waiting.lock();
+                look(waiting.load.value.as_ref())
+            }
+        }
+    }
+}
+
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns every key that is queued, processing or delayed, with its state.
     ///
     /// The queue keeps running: each key is as it was at some moment during the call, and its state
@@ -137,49 +164,20 @@ impl<K, S> WorkQueue<K, S> {
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn snapshot(&self) -> Vec<KeySnapshot<'_, K>> {
-        self.keys_that(|sight| Listed::All.has(sight))
-    }
-
-    /// Returns the keys that have been processing for `older_than` or longer, to find stuck
-    /// workers; `None` if the queue is not timed.
-    ///
-    /// ```
-    /// # use keyqueue::{Clock, WorkQueue};
-    /// # use std::time::Duration;
-    /// let (clock, time) = Clock::mock();
-    /// let queue = WorkQueue::builder().name("pods").clock(clock).build()?;
-    /// queue.add("a");
-    /// let item = queue.get().unwrap();
-    /// time.advance(Duration::from_secs(60));
-    /// let stuck = queue.stuck(Duration::from_secs(60)).unwrap();
-    /// assert_eq!((*stuck[0].key(), stuck[0].held()), ("a", Some(Duration::from_secs(60))));
-    /// assert!(queue.stuck(Duration::from_secs(61)).unwrap().is_empty());
-    /// # Ok::<(), keyqueue::ConfigError>(())
-    /// ```
-    #[must_use]
-    pub fn stuck(&self, older_than: Duration) -> Option<Vec<KeySnapshot<'_, K>>> {
-        let watch = self.core.watch()?;
-        Some(self.keys_that(|sight| {
-            let held = sight.seen.held;
-            held.is_some_and(|held| watch.duration(held, sight.now) >= older_than)
-        }))
-    }
-
-    /// Returns a snapshot of the keys for which `wanted` returns true.
-    fn keys_that(&self, wanted: impl Fn(&Sight) -> bool) -> Vec<KeySnapshot<'_, K>> {
+    pub fn snapshot(&self) -> Vec<KeySnapshot<'_, K, V>> {
         let mut keys = Vec::new();
         for shard in self.core.keys.shards() {
-            self.core.sight(&shard, 0, usize::MAX, &wanted, &mut keys);
+            let wanted = |sight: &Sight| Listed::All.has(sight);
+            self.core.sight(&shard, 0, usize::MAX, wanted, &mut keys);
         }
         self.count_requeues(&mut keys);
         keys
     }
 
     /// Asks the limiter about each key, which is user code: no lock is held.
-    pub(super) fn count_requeues(&self, keys: &mut [KeySnapshot<'_, K>]) {
+    pub(super) fn count_requeues(&self, keys: &mut [KeySnapshot<'_, K, V>]) {
         for key in keys {
-            key.requeues = self.limiter.num_requeues(key.key());
+            key.requeues = self.core.limiter.num_requeues(key.key());
         }
     }
 }
@@ -193,16 +191,16 @@ pub(super) struct Sight {
     now: Ticks,
 }
 
-impl<K> Core<K> {
+impl<K, V> Core<K, V> {
     /// Looks at `most` places of a shard, from the place `from` on, and adds a snapshot of each key for which `wanted`
     /// returns true to `keys`. Returns the next place, unless the shard has no more.
     pub(super) fn sight<'q>(
         &'q self,
-        shard: &Shard<'_, K>,
+        shard: &Shard<'_, K, V>,
         from: usize,
         most: usize,
         mut wanted: impl FnMut(&Sight) -> bool,
-        keys: &mut Vec<KeySnapshot<'q, K>>,
+        keys: &mut Vec<KeySnapshot<'q, K, V>>,
     ) -> Option<usize> {
         let now = self.watch().map_or(0, Watch::now);
         shard.visit(from, most, |node| {
@@ -237,7 +235,7 @@ impl<K> Core<K> {
         })
     }
 
-    fn snapshot_of(&self, pin: Pin<K>, sight: Sight) -> KeySnapshot<'_, K> {
+    fn snapshot_of(&self, pin: Pin<K>, sight: Sight) -> KeySnapshot<'_, K, V> {
         let Sight { seen, now, .. } = sight;
         let since = match seen.phase {
             State::Queued | State::Dirty => seen.dirty.or(Some(now)),
@@ -246,7 +244,7 @@ impl<K> Core<K> {
         let age = |since: Option<Ticks>| Some(self.watch()?.duration(since?, now));
         let level = seen.level.filter(|_| self.has_levels());
         KeySnapshot {
-            key: Known(pin, PhantomData),
+            key: Known(pin, self),
             state: seen.phase,
             level: level.map(usize::from),
             age: age(since),
@@ -271,7 +269,7 @@ pub struct Counts {
     pub retrying: usize,
 }
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns how many keys are queued, delayed and processing, and how many of them wait for a retry.
     ///
     /// A key is *retrying* from [`Item::retry`](crate::Item::retry), [`retry_after`](crate::Item::retry_after) or a failure in a
@@ -305,7 +303,7 @@ impl<K, S> WorkQueue<K, S> {
 }
 
 #[cfg(feature = "serde")]
-impl<K: serde::Serialize> serde::Serialize for Known<'_, K> {
+impl<K: serde::Serialize, V> serde::Serialize for Known<'_, K, V> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.key().serialize(serializer)
     }

@@ -5,9 +5,9 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::{DefaultHasher, GetAsync, Item, WorkQueue};
+use crate::{GetAsync, Item, WorkQueue};
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns a stream that takes keys by [`get_async`](Self::get_async): it waits for each, and
     /// ends when the queue is shut down and empty.
     ///
@@ -29,7 +29,7 @@ impl<K, S> WorkQueue<K, S> {
     /// assert!(stream.next().await.is_none());
     /// # });
     /// ```
-    pub fn stream(&self) -> GetStream<'_, K, S> {
+    pub fn stream(&self) -> GetStream<'_, K, V> {
         GetStream(self.get_async())
     }
 }
@@ -38,10 +38,10 @@ impl<K, S> WorkQueue<K, S> {
 // Once the future has returned a key, it can be polled for the next one.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
-pub struct GetStream<'q, K, S = DefaultHasher>(GetAsync<'q, K, S>);
+pub struct GetStream<'q, K, V = ()>(GetAsync<'q, K, V>);
 
-impl<'q, K, S> Stream for GetStream<'q, K, S> {
-    type Item = Item<'q, K, S>;
+impl<'q, K, V> Stream for GetStream<'q, K, V> {
+    type Item = Item<'q, K, V>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         Pin::new(&mut self.0).poll(context)

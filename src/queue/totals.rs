@@ -3,7 +3,7 @@
 use crate::WorkQueue;
 use crate::metrics::Totals;
 
-impl<K, S> WorkQueue<K, S> {
+impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns what the queue has counted since it was built; `None` if it has no name. Visits no key.
     ///
     /// Each number is as it was at some moment during the call.

@@ -13,7 +13,7 @@ const TICK: u64 = 1_000_000;
 
 struct Timed {
     timer: Timer<u64>,
-    keys: Keys<u64>,
+    keys: Keys<u64, ()>,
     time: MockClock,
 }
 

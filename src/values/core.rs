@@ -1,58 +1,45 @@
 //! Putting values, without the public face: [`super`] has the protocol.
 
-use std::hash::Hash;
-
-use super::{Load, Merger, Valued, Waiting};
+use super::Merger;
 use crate::Added;
 use crate::engine::Core;
+use crate::keys::carried::{Load, Waiting};
 use crate::keys::node::{self, NodeRef, Pin, Pinned, Queued};
 use crate::keys::state::Level;
 use crate::keys::{PackedShard, Shard};
 use crate::metrics::Event;
-use crate::queue::entry::key::IntoKey;
 use crate::sync::{Arc, SpinLockGuard};
 use crate::timer::Wait;
 use crate::wait::room::Share;
 
-impl<V> From<V> for Load<V> {
-    #[inline]
-    fn from(value: V) -> Self {
-        Load {
-            value: Some(value),
-            receipts: None,
-        }
-    }
-}
-
-impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
-    #[inline]
-    pub(super) fn merger(&self) -> &Merger<V> {
-        let values = self.values();
-        Merger::of(values.expect("a queue of values is built with `Builder::merge`"))
-    }
-
-    pub(super) fn put(&self, hash: u64, level: Level, key: K, load: Load<V>) -> Added
+impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
+    pub(crate) fn put(
+        &self,
+        merger: &Merger<V>,
+        (hash, level): (u64, Level),
+        key: K,
+        load: Load<V>,
+    ) -> Added
     where
-        K: Hash + Eq,
+        K: Eq,
     {
-        self.update(hash, level, key, |merger, waiting, outdated| {
+        self.update(merger, (hash, level), key, |merger, waiting, outdated| {
             merger.merge(&mut waiting.load, load, outdated);
         })
     }
 
     /// Adds the key for which `eq` holds at a level, and changes what waits for its next delivery. If it is
     /// not interned, returns `change`.
-    pub(super) fn update_known<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>)>(
+    pub(crate) fn update_known<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>)>(
         &self,
-        hash: u64,
-        level: Level,
-        eq: impl FnMut(&Valued<K, V>) -> bool,
+        merger: &Merger<V>,
+        (hash, level): (u64, Level),
+        eq: impl FnMut(&K) -> bool,
         change: C,
     ) -> Result<Added, C> {
         if self.closing.has_begun() {
             return Ok(Added::ShutDown);
         }
-        let merger = self.merger();
         let shard = self.keys.lock(hash);
         match shard.find(hash, eq) {
             None => Err(change),
@@ -62,19 +49,21 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
 
     /// Adds a key at a level, and changes what waits for its next delivery.
     #[inline]
-    pub(super) fn update<P: IntoKey<Valued<K, V>>>(
+    pub(crate) fn update(
         &self,
-        hash: u64,
-        level: Level,
-        key: P,
+        merger: &Merger<V>,
+        (hash, level): (u64, Level),
+        key: K,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
-    ) -> Added {
-        let merger = self.merger();
+    ) -> Added
+    where
+        K: Eq,
+    {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
         let shard = self.keys.lock(hash);
-        match shard.find(hash, |known| *P::of(known) == key) {
+        match shard.find(hash, |known| *known == key) {
             Some(node) => self.put_found(shard, node, level, merger, change),
             None => self.put_new(shard.pack(), hash, level, key, merger, change),
         }
@@ -82,12 +71,12 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
 
     // Never: the put of a known key would save more registers; see `engine::adding`.
     #[inline(never)]
-    fn put_new<P: IntoKey<Valued<K, V>>>(
+    fn put_new(
         &self,
-        shard: PackedShard<'_, Valued<K, V>>,
+        shard: PackedShard<'_, K, V>,
         hash: u64,
         level: Level,
-        key: P,
+        key: K,
         merger: &Merger<V>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
@@ -95,10 +84,12 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        let (entry, swept) = shard.insert_queued(hash, key.into_key());
+        let (entry, swept) = shard.insert_queued(hash, key);
         entry.set_level(level);
         // SAFETY: just interned, and queued: it stays interned until its entry is pushed and popped.
-        let waiting = unsafe { &entry.node().get().key }.waiting.lock();
+        let waiting = unsafe { entry.node().carried(&merger.carries) }
+            .waiting
+            .lock();
         drop(shard);
         let added = self.fill(waiting, node::Added::Queued(entry), merger, change);
         drop(swept);
@@ -109,8 +100,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     #[inline(always)]
     fn put_found(
         &self,
-        shard: Shard<'_, Valued<K, V>>,
-        node: NodeRef<Valued<K, V>>,
+        shard: Shard<'_, K, V>,
+        node: NodeRef<K>,
         level: Level,
         merger: &Merger<V>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
@@ -118,12 +109,12 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
         // SAFETY: in the table of a shard whose lock is held. Later the key is queued or dirty, and
         // no delivery of it can begin while `waiting` is locked, so the node stays interned; unless
         // the queue is shut down, and then it is not accessed any more.
-        let key = unsafe { &node.get().key };
-        let Some(waiting) = key.waiting.try_lock() else {
+        let carried = unsafe { node.carried(&merger.carries) };
+        let Some(waiting) = carried.waiting.try_lock() else {
             // SAFETY: as above.
             let pinned = Pinned(unsafe { Pin::new(node) });
             drop(shard);
-            return self.put_pinned(&pinned.0, level, change);
+            return self.put_pinned(merger, &pinned.0, level, change);
         };
         // The bound of a queue of values is the merger's, so this add needs no room.
         let mut share = Share::exceeding(None);
@@ -142,17 +133,17 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
 
     // Never: as `put_new`.
     #[inline(never)]
-    pub(super) fn put_pinned(
+    pub(crate) fn put_pinned(
         &self,
-        pin: &Pin<Valued<K, V>>,
+        merger: &Merger<V>,
+        pin: &Pin<K>,
         level: Level,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
-        let merger = self.merger();
         if self.closing.has_begun() {
             return Added::ShutDown;
         }
-        let waiting = pin.key().waiting.lock();
+        let waiting = pin.carried(&merger.carries).waiting.lock();
         self.put_waiting(waiting, pin, level, merger, change)
     }
 
@@ -160,7 +151,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     fn put_waiting(
         &self,
         waiting: SpinLockGuard<'_, Waiting<V>>,
-        pin: &Pin<Valued<K, V>>,
+        pin: &Pin<K>,
         level: Level,
         merger: &Merger<V>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
@@ -172,15 +163,15 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
 
     /// Adds the pinned key at a level, now or after a delay, and changes what waits for its next delivery. With
     /// `merges`, only if a value waits; otherwise returns `change`.
-    pub(super) fn update_pinned<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>)>(
+    pub(crate) fn update_pinned<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>)>(
         self: &Arc<Self>,
-        pin: &Pin<Valued<K, V>>,
+        merger: &Merger<V>,
+        pin: &Pin<K>,
         (level, delay): (Level, Option<Wait>),
         merges: bool,
         change: C,
     ) -> Result<Added, C> {
-        let merger = self.merger();
-        let waiting = pin.key().waiting.lock();
+        let waiting = pin.carried(&merger.carries).waiting.lock();
         if merges && waiting.load.value.is_none() {
             drop(waiting);
             return Err(change);
@@ -214,7 +205,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
     fn fill(
         &self,
         waiting: SpinLockGuard<'_, Waiting<V>>,
-        added: node::Added<Valued<K, V>>,
+        added: node::Added<K>,
         merger: &Merger<V>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
     ) -> Added {
@@ -245,9 +236,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<Valued<K, V>> {
 
 /// Pushes the entry of a key when it is dropped: not while the value is locked, for that wakes a getter, which
 /// is user code.
-struct Push<'c, K>(&'c Core<K>, Option<Queued<K>>);
+struct Push<'c, K, V>(&'c Core<K, V>, Option<Queued<K>>);
 
-impl<K> Drop for Push<'_, K> {
+impl<K, V> Drop for Push<'_, K, V> {
     #[inline]
     fn drop(&mut self) {
         if let Some(entry) = self.1.take() {

@@ -1,11 +1,9 @@
 //! The value of a delivery, as the holder of the key sees it.
 
-use std::ops::Deref;
+use crate::Item;
+use crate::values::Merger;
 
-use super::Valued;
-use crate::{Item, ValueQueue};
-
-impl<K, V, S, Q: Deref<Target = ValueQueue<K, V, S>>> Item<'_, Valued<K, V>, S, Q> {
+impl<K, V> Item<'_, K, V> {
     /// Returns the value: all that was put for the key since its last delivery began, merged.
     ///
     /// When the item is dropped, the value is dropped, too. When the key is [retried](Self::retry),
@@ -13,13 +11,14 @@ impl<K, V, S, Q: Deref<Target = ValueQueue<K, V, S>>> Item<'_, Valued<K, V>, S, 
     ///
     /// # Panics
     ///
-    /// Panics if the value was [taken](Self::take).
+    /// Panics if the value was [taken](Self::take), or if the queue was built without [`merge`](crate::Builder::merge).
     #[must_use]
     pub fn value(&self) -> &V
     where
         V: Sync,
     {
-        self.held.value().expect(TAKEN)
+        let value = |values: &Merger<V>| self.held.value(&values.carries);
+        self.core().values().and_then(value).expect(TAKEN)
     }
 
     /// Returns the value, to be changed: a retry carries what it is then.
@@ -38,10 +37,10 @@ impl<K, V, S, Q: Deref<Target = ValueQueue<K, V, S>>> Item<'_, Valued<K, V>, S, 
     ///
     /// # Panics
     ///
-    /// Panics if the value was [taken](Self::take).
+    /// Panics if the value was [taken](Self::take), or if the queue was built without [`merge`](crate::Builder::merge).
     #[must_use]
     pub fn value_mut(&mut self) -> &mut V {
-        self.loaded().as_mut().expect(TAKEN)
+        self.loaded().and_then(Option::as_mut).expect(TAKEN)
     }
 
     /// Takes the value out; `None` if it was taken before. The key stays processing.
@@ -60,39 +59,14 @@ impl<K, V, S, Q: Deref<Target = ValueQueue<K, V, S>>> Item<'_, Valued<K, V>, S, 
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn take(&mut self) -> Option<V> {
-        self.loaded().take()
+        self.loaded()?.take()
     }
 
-    /// Returns the value, or where it was.
-    pub(crate) fn loaded(&mut self) -> &mut Option<V> {
-        &mut self.held.values().1.value
-    }
-}
-
-const TAKEN: &str = "the value was taken";
-
-#[cfg(test)]
-mod tests {
-    use std::ptr::NonNull;
-
-    use super::super::Load;
-    use super::*;
-    use crate::keys::hash::ShortHash;
-    use crate::keys::node::{Node, NodeRef, Queued};
-    use crate::keys::state::State;
-
-    #[test] // V2, under Miri: the ring hides from it what comes out of a queue.
-    fn two_threads_that_share_an_item_read_its_value() {
-        let key = Valued::with(1, Load::default());
-        let node = Node::new(ShortHash::of(0), State::Queued, false, key);
-        let (mut held, _) = Queued::of_new(NodeRef(NonNull::from(&node))).begin();
-        *held.values().1 = Load::from(5);
-        let value = || held.value();
-        let first = value();
-        std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(value(), Some(&5)));
-            assert_eq!(value(), Some(&5));
-        });
-        assert_eq!(first, Some(&5));
+    /// Returns the value, or where it was; `None` in a queue without values.
+    pub(crate) fn loaded(&mut self) -> Option<&mut Option<V>> {
+        let (core, held) = self.parts();
+        Some(&mut held.loads(&core.values()?.carries).1.value)
     }
 }
+
+const TAKEN: &str = "the value was taken, or the queue has none";

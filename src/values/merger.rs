@@ -2,28 +2,32 @@
 
 use std::any::TypeId;
 use std::mem;
-use std::ptr;
 use std::thread;
 
-use super::{Load, Valued, Waiting, merge};
-use crate::KeyHandle;
+use super::merge;
 use crate::engine::timing::Watch;
-use crate::engine::values::Values;
-use crate::keys::node::{Held, Queued};
+use crate::keys::carried::{Carries, Load, Waiting};
+use crate::keys::node::{Held, Pin, Queued};
 use crate::keys::state::Begun;
 use crate::sync::catch_panic::{catch_payload, drop_caught, drop_payload};
-use crate::sync::{SpinLockGuard, assert_locks_held, assert_unlocked};
+use crate::sync::{SpinLockGuard, assert_locks_held};
 use crate::wait::receipt::{Ended, Receipts};
 use crate::wait::room::{Room, countable};
 
 /// The values of a queue: how they are merged, and how much may wait.
 pub(crate) struct Merger<V> {
+    pub(crate) merging: Merging<V>,
+    /// `None` if the queue has no bound.
+    pub(crate) room: Option<Room>,
+    pub(crate) carries: Carries<V>,
+}
+
+/// How values are merged and weighed.
+pub(crate) struct Merging<V> {
     /// `None` is [`merge::latest`].
     merge: Option<Box<MergeFn<V>>>,
-    /// `None` if the queue has no bound.
-    pub(super) room: Option<Room>,
     /// `None` if each value weighs 1.
-    pub(super) weight: Option<Box<WeightFn<V>>>,
+    pub(crate) weight: Option<Box<WeightFn<V>>>,
 }
 
 type MergeFn<V> = dyn Fn(&mut V, V) + Send + Sync;
@@ -34,46 +38,21 @@ fn id_of<T: 'static>(_: &T) -> TypeId {
     TypeId::of::<T>()
 }
 
-impl<V> Merger<V> {
+impl<V> Merging<V> {
     pub(crate) fn new(merge: impl Fn(&mut V, V) + Send + Sync + 'static) -> Self
     where
         V: 'static,
     {
         let is_latest = id_of(&merge) == id_of(&merge::latest::<V>);
-        Merger {
+        Merging {
             merge: (!is_latest).then(|| Box::new(merge) as _),
-            room: None,
             weight: None,
         }
     }
 
-    /// Returns what the values of these keys have. A cast, because a checked one costs each put a
-    /// tenth of its instructions.
-    #[inline]
-    pub(super) fn of<K>(values: &dyn Values<Valued<K, V>>) -> &Self {
-        // SAFETY: `Values<Valued<K, V>>` is implemented by `Merger<V>` alone.
-        unsafe { &*ptr::from_ref(values).cast() }
-    }
-
-    pub(crate) fn of_mut<K>(values: &mut dyn Values<Valued<K, V>>) -> &mut Self {
-        // SAFETY: as above.
-        unsafe { &mut *ptr::from_mut(values).cast() }
-    }
-
-    pub(crate) fn weigh_by(&mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) {
-        self.weight = Some(Box::new(weight));
-    }
-
-    /// Returns the weight of a value, as it counts.
-    pub(super) fn weight(&self, value: &V) -> usize {
-        self.weight
-            .as_ref()
-            .map_or(1, |weight| countable(weight(value)))
-    }
-
     /// Merges `newer` into `older`. Returns the value that is left over, whose drop is user code.
     #[inline]
-    fn merge_values(&self, older: &mut V, newer: V) -> Option<V> {
+    pub(crate) fn merge(&self, older: &mut V, newer: V) -> Option<V> {
         match &self.merge {
             Some(merge) => {
                 merge(older, newer);
@@ -82,16 +61,26 @@ impl<V> Merger<V> {
             None => Some(mem::replace(older, newer)),
         }
     }
+}
+
+impl<V> Merger<V> {
+    /// Returns the weight of a value, as it counts.
+    pub(crate) fn weight(&self, value: &V) -> usize {
+        self.merging
+            .weight
+            .as_ref()
+            .map_or(1, |weight| countable(weight(value)))
+    }
 
     /// Merges `newer` into `older`, in which a value is `outdated` then.
     #[inline]
-    pub(super) fn merge(&self, older: &mut Load<V>, newer: Load<V>, outdated: &mut Option<V>) {
+    pub(crate) fn merge(&self, older: &mut Load<V>, newer: Load<V>, outdated: &mut Option<V>) {
         if let Some(value) = newer.value {
             match &mut older.value {
                 Some(older) => {
                     // The lock of the key's value.
                     assert_locks_held(1);
-                    *outdated = self.merge_values(older, value);
+                    *outdated = self.merging.merge(older, value);
                 }
                 None => older.value = Some(value),
             }
@@ -164,27 +153,20 @@ impl<V> Merger<V> {
     }
 }
 
-impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<Valued<K, V>> {
-    /// Merges `newer` into `older` as the key's queue does. User code.
-    pub(crate) fn merge(&self, older: &mut V, newer: V) {
-        assert_unlocked();
-        drop(self.parts().0.merger().merge_values(older, newer));
-    }
-}
-
-impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merger<V> {
-    fn bound(&mut self, capacity: usize) {
-        self.room = Some(Room::new(capacity));
-    }
-
-    fn begin(
+impl<V> Merger<V> {
+    /// Begins the delivery of a key, and loads its value for it. Returns also whether there is one; not
+    /// if a shut-down has abandoned the key.
+    // Never, and neither what ends a delivery: queues without values would pay for its registers.
+    #[inline(never)]
+    pub(crate) fn begin<K>(
         &self,
-        entry: Queued<Valued<K, V>>,
+        entry: Queued<K>,
         watch: Option<&Watch>,
-    ) -> (Held<Valued<K, V>>, Begun, bool) {
+    ) -> (Held<K>, Begun, bool) {
         // SAFETY: a queued node stays interned; after `begin`, only the caller can finish it.
-        let key = unsafe { &entry.node().get().key };
-        let waiting = key.waiting.lock();
+        let waiting = unsafe { entry.node().carried(&self.carries) }
+            .waiting
+            .lock();
         let (mut held, begun) = match watch {
             None => entry.begin(),
             Some(watch) => watch.begin(entry),
@@ -192,27 +174,37 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merge
         if begun.is_abandoned() {
             return (held, begun, false);
         }
-        let load = self.take(waiting);
+        let mut load = self.take(waiting);
         let is_loaded = load.value.is_some();
+        if let (false, Some(receipts)) = (is_loaded, &mut load.receipts) {
+            // Nothing is delivered for them.
+            receipts.end_as(Ended::Dropped);
+        }
         // What was here before is empty: the last holder has unloaded it.
-        mem::forget(mem::replace(held.values().1, load));
+        mem::forget(mem::replace(held.loads(&self.carries).1, load));
         (held, begun, is_loaded)
     }
 
-    fn unload(&self, held: &mut Held<Valued<K, V>>) {
-        let load = mem::take(held.values().1);
+    /// Ends the delivery, before the key is finished: drops the value that is loaded. Never panics.
+    #[inline(never)]
+    pub(crate) fn unload<K>(&self, held: &mut Held<K>) {
+        let load = mem::take(held.loads(&self.carries).1);
         let panicking = load.receipts.is_some() && thread::panicking();
         load.end(panicking.then_some(Ended::GivenUp));
     }
 
-    fn end_as(&self, held: &mut Held<Valued<K, V>>, end: Ended) {
-        if let Some(receipts) = &mut held.values().1.receipts {
+    /// Sets how the delivery ends.
+    pub(crate) fn end_as<K>(&self, held: &mut Held<K>, end: Ended) {
+        if let Some(receipts) = &mut held.loads(&self.carries).1.receipts {
             receipts.end_as(end);
         }
     }
 
-    fn put_back(&self, held: &mut Held<Valued<K, V>>, retry: bool, add: &mut dyn FnMut() -> bool) {
-        let (waiting, loaded) = held.values();
+    /// Runs `add`, which adds the key again, as a `retry` or not, and if that returns true, puts the loaded value under
+    /// those that wait for the next delivery. Never panics unless `add` does.
+    #[inline(never)]
+    pub(crate) fn put_back<K>(&self, held: &mut Held<K>, retry: bool, add: impl FnOnce() -> bool) {
+        let (waiting, loaded) = held.loads(&self.carries);
         let mut waiting = waiting.lock();
         if !add() {
             return;
@@ -255,24 +247,25 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Values<Valued<K, V>> for Merge
         }
     }
 
-    fn discard(&self, key: &Valued<K, V>, decide: &mut dyn FnMut() -> bool) {
-        let waiting = key.waiting.lock();
+    /// Runs `decide` under the lock of the key's value, and if that returns true, drops the value that waits for the
+    /// next delivery. Never panics unless `decide` does.
+    pub(crate) fn discard<K>(&self, pin: &Pin<K>, decide: impl FnOnce() -> bool) {
+        let waiting = pin.carried(&self.carries).waiting.lock();
         if decide() {
             self.take(waiting).end(Some(Ended::Dropped));
         }
     }
 
-    fn take_receipts(
+    /// Runs `decide` under the lock of the key's value, and if that returns true, returns the receipts of the value that
+    /// waits for the next delivery: it will not be delivered. Keeps the value.
+    #[must_use = "dropping them ends them, which runs user code"]
+    pub(crate) fn take_receipts<K>(
         &self,
-        key: &Valued<K, V>,
-        decide: &mut dyn FnMut() -> bool,
+        pin: &Pin<K>,
+        decide: impl FnOnce() -> bool,
     ) -> Option<Receipts> {
-        let mut waiting = key.waiting.lock();
+        let mut waiting = pin.carried(&self.carries).waiting.lock();
         let receipts = decide().then(|| waiting.load.receipts.take())?;
         receipts.map(|receipts| *receipts)
-    }
-
-    fn room(&self) -> Option<&Room> {
-        self.room.as_ref()
     }
 }

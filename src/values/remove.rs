@@ -3,10 +3,10 @@
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
-use crate::ValueQueue;
+use crate::WorkQueue;
 use crate::keys::hash::hash_of;
 
-impl<K, V, S> ValueQueue<K, V, S>
+impl<K, V, S> WorkQueue<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + 'static,
@@ -19,6 +19,8 @@ where
     /// The key's place in the queue stays until it is reached, so [`len`](crate::WorkQueue::len)
     /// counts the key until then, and a value that is put before takes the same place.
     ///
+    /// Returns `None` in a queue without values.
+    ///
     /// After a shut-down this finds the values of the delays that the shut-down has dropped, unless
     /// [`shrink`](crate::WorkQueue::shrink) has dropped them.
     ///
@@ -29,7 +31,7 @@ where
     /// queue.put("b", 2);
     /// assert_eq!(queue.remove("a"), Some(1));
     /// assert_eq!(queue.remove("a"), None);
-    /// assert_eq!(**queue.get().unwrap().key(), "b");
+    /// assert_eq!(*queue.get().unwrap().key(), "b");
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     ///
@@ -43,13 +45,13 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let core = &*self.core;
-        let merger = core.merger();
+        let merger = core.values()?;
         let hash = hash_of(&self.hasher, key);
         let pin = core
             .keys
             .lock(hash)
-            .pin(hash, |known| known.key.borrow() == key)?;
-        let waiting = pin.key().waiting.lock();
+            .pin(hash, |known| known.borrow() == key)?;
+        let waiting = pin.carried(&merger.carries).waiting.lock();
         if pin.delay().cancel().is_some() {
             core.note_cancelled();
         }

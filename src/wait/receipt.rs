@@ -190,7 +190,11 @@ impl Receipts {
 ///
 /// # fn main() -> Result<(), keyqueue::ConfigError> {
 /// let queue = WorkQueue::builder().merge(merge::sum).build()?;
-/// let [first, second] = [1, 2].map(|count| queue.entry("page").tracked().put(count).1);
+/// let [first, second] = [1, 2].map(|count| {
+///     let (entry, receipt) = queue.entry("page").tracked();
+///     entry.put(count);
+///     receipt
+/// });
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| {
 ///         let item = queue.get().unwrap();
@@ -212,7 +216,8 @@ impl Receipt {
     /// ```
     /// # use keyqueue::{Ended, WorkQueue, merge};
     /// let queue = WorkQueue::builder().merge(merge::latest).build()?;
-    /// let (_, receipt) = queue.entry("a").tracked().put(1);
+    /// let (entry, receipt) = queue.entry("a").tracked();
+    /// entry.put(1);
     /// let item = queue.get().unwrap();
     /// assert_eq!(receipt.ended(), None);
     /// item.done();
@@ -233,13 +238,16 @@ impl Receipt {
     /// ```
     /// # use keyqueue::{Ended, WorkQueue, merge};
     /// let queue = WorkQueue::builder().merge(merge::latest).build()?;
-    /// let (_, receipt) = queue.entry("a").tracked().put(1);
+    /// let (entry, receipt) = queue.entry("a").tracked();
+    /// entry.put(1);
     /// std::thread::scope(|scope| {
     ///     scope.spawn(|| queue.get().unwrap().done());
     ///     assert_eq!(receipt.wait(), Ended::Done);
     /// });
     /// queue.shut_down();
-    /// assert_eq!(queue.entry("b").tracked().put(2).1.wait(), Ended::Dropped); // it was refused
+    /// let (entry, receipt) = queue.entry("b").tracked();
+    /// entry.put(2);
+    /// assert_eq!(receipt.wait(), Ended::Dropped); // it was refused
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn wait(mut self) -> Ended {
@@ -255,7 +263,8 @@ impl Receipt {
     /// # use keyqueue::{Ended, WorkQueue, merge};
     /// # use std::time::Duration;
     /// let queue = WorkQueue::builder().merge(merge::latest).build()?;
-    /// let (_, mut receipt) = queue.entry("a").tracked().put(1);
+    /// let (entry, mut receipt) = queue.entry("a").tracked();
+    /// entry.put(1);
     /// assert_eq!(receipt.wait_timeout(Duration::from_millis(1)), None);
     /// queue.get().unwrap().done();
     /// assert_eq!(receipt.wait_timeout(Duration::ZERO), Some(Ended::Done));

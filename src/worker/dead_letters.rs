@@ -1,15 +1,14 @@
 //! Keys that were given up, kept: the public face of [`super::letters`].
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::time::SystemTime;
 
-use super::lend::{KeyOnly, WithValue};
 use super::letters::Store;
 use super::settle::Lost;
-use super::{GivenUp, Reason, ValueWorkers, Workers};
+use super::{GivenUp, Reason, Workers};
 use crate::sync::Arc;
-use crate::{Added, ConfigError, KeyHandle, Valued};
+use crate::{Added, ConfigError, KeyHandle};
 
 /// A bounded store of keys that workers have given up, each with its value, error and times; see
 /// [`Workers::dead_letters`]. A clone is another handle to the same store.
@@ -32,7 +31,7 @@ use crate::{Added, ConfigError, KeyHandle, Valued};
 /// let queue = WorkQueue::from_iter(["good", "bad"]);
 /// let letters = DeadLetters::new(1000)?;
 /// # queue.shut_down();
-/// Workers::new(&queue).threads(1).dead_letters(&letters).run(|key| match *key {
+/// Workers::new(&queue).threads(1).dead_letters(&letters).run(|job| match *job {
 ///     "good" => Verdict::Ok(Default::default()),
 ///     _ => Verdict::GiveUp("it is bad"),
 /// })?;
@@ -45,24 +44,7 @@ use crate::{Added, ConfigError, KeyHandle, Valued};
 /// # Ok(())
 /// # }
 /// ```
-pub struct DeadLetters<K, M: Carry<K> = KeyOnly>(Arc<Store<K, M::Value>>);
-
-/// The [`DeadLetters`] of [`ValueWorkers`], whose letters carry values.
-pub type ValueDeadLetters<K, V> = DeadLetters<Valued<K, V>, WithValue>;
-
-/// What a letter carries in addition to the key, for workers whose functions get `Self`.
-pub trait Carry<K> {
-    /// The value.
-    type Value;
-}
-
-impl<K> Carry<K> for KeyOnly {
-    type Value = ();
-}
-
-impl<K, V> Carry<Valued<K, V>> for WithValue {
-    type Value = V;
-}
+pub struct DeadLetters<K, V = ()>(Arc<Store<K, V>>);
 
 /// A key that was given up, in [`DeadLetters`].
 #[derive(Debug)]
@@ -71,7 +53,7 @@ pub struct Letter<K, V = ()> {
     /// The number of the letter in its store, in the order of the first times.
     pub id: u64,
     /// The key, to which the handle derefs.
-    pub key: KeyHandle<K>,
+    pub key: KeyHandle<K, V>,
     /// The value; `None` if the function took it, and in a queue without values.
     pub value: Option<Arc<V>>,
     /// The last failure, as text.
@@ -86,7 +68,7 @@ pub struct Letter<K, V = ()> {
     pub last: SystemTime,
 }
 
-impl<K, M: Carry<K>> DeadLetters<K, M> {
+impl<K, V> DeadLetters<K, V> {
     /// Creates a store of at most `capacity` letters, above 0. When it is full, further keys are not kept: see
     /// [`Workers::dead_letters`].
     ///
@@ -107,7 +89,7 @@ impl<K, M: Carry<K>> DeadLetters<K, M> {
 
     /// Returns the letters, the oldest first, with shares of their values.
     #[must_use]
-    pub fn list(&self) -> Vec<Letter<K, M::Value>> {
+    pub fn list(&self) -> Vec<Letter<K, V>> {
         self.page(0, usize::MAX)
     }
 
@@ -116,19 +98,19 @@ impl<K, M: Carry<K>> DeadLetters<K, M> {
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
-    /// # use keyqueue::worker::{DeadLetters, Verdict, Workers};
+    /// # use keyqueue::worker::{DeadLetters, Job, Verdict, Workers};
     /// # let queue = WorkQueue::from_iter([1, 2, 3]);
     /// # queue.shut_down();
     /// let letters = DeadLetters::new(1000)?;
     /// # let workers = Workers::new(&queue).threads(1).dead_letters(&letters);
-    /// workers.run(|key: &u32| Verdict::GiveUp(format!("{key} is a number")))?; // 1, 2, 3
+    /// workers.run(|job: Job<u32>| Verdict::GiveUp(format!("{} is a number", *job)))?; // 1, 2, 3
     /// let page = letters.page(0, 2);
     /// assert_eq!([1, 2], [*page[0].key, *page[1].key]);
     /// assert_eq!(*letters.page(page[1].id + 1, 2)[0].key, 3);
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn page(&self, from: u64, max: usize) -> Vec<Letter<K, M::Value>> {
+    pub fn page(&self, from: u64, max: usize) -> Vec<Letter<K, V>> {
         self.0.page(from, max)
     }
 
@@ -140,7 +122,7 @@ impl<K, M: Carry<K>> DeadLetters<K, M> {
 
     /// Takes a letter out; dropping it drops the key for good. Returns `None` if there is no such letter, or if it is
     /// just being put back or its key is given up again.
-    pub fn remove(&self, id: u64) -> Option<Letter<K, M::Value>> {
+    pub fn remove(&self, id: u64) -> Option<Letter<K, V>> {
         self.0.remove(id)
     }
 
@@ -164,39 +146,27 @@ impl<K, M: Carry<K>> DeadLetters<K, M> {
     }
 }
 
-impl<K> DeadLetters<K> {
-    /// Adds the key of a letter to its queue again, and takes the letter out. Returns what
-    /// [`add`](crate::WorkQueue::add) does: if the queue is shut down, the letter stays. Returns `None` if there is no
-    /// such letter, or if another thread is just putting it back.
+impl<K: Send + Sync + 'static, V: Clone + Send + 'static> DeadLetters<K, V> {
+    /// Adds the key of a letter to its queue again, with a clone of its value if keys carry some, and takes the letter out.
+    /// Returns what [`add`](crate::WorkQueue::add) or [`put`](crate::WorkQueue::put) does: if the queue is shut down, the
+    /// letter stays. Returns `None` if there is no such letter, if another thread is just putting it back, or if it has no
+    /// value and keys carry some.
     #[must_use = "a key that is refused stays in the store"]
     pub fn put_back(&self, id: u64) -> Option<Added> {
-        self.0
-            .put_back(id, |letter| Some(letter.key.add()), |_, (), ()| ())
+        self.0.put_back(id, |letter| {
+            let carries = letter.key.parts().0.values().is_some();
+            match &letter.value {
+                Some(value) => Some(letter.key.put(V::clone(value))),
+                None => (!carries).then(|| letter.key.add()),
+            }
+        })
     }
 }
 
-impl<K, V> ValueDeadLetters<K, V>
-where
-    K: Send + Sync + 'static,
-    V: Clone + Send + 'static,
-{
-    /// Puts the key of a letter into its queue again, with a clone of its value, and takes the letter out. Returns
-    /// what [`put`](crate::ValueQueue::put) does: if the queue is shut down, the letter stays. Returns `None` if there
-    /// is no such letter, if another thread is just putting it back, or if it has no value.
-    #[must_use = "a key that is refused stays in the store"]
-    pub fn put_back(&self, id: u64) -> Option<Added> {
-        let put = |letter: &Letter<Valued<K, V>, V>| {
-            let value = letter.value.as_deref()?.clone();
-            Some(letter.key.put(value))
-        };
-        self.0.put_back(id, put, KeyHandle::merge)
-    }
-}
-
-impl<K, S, E> Workers<'_, K, S, E>
+impl<K, V, E> Workers<'_, K, V, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
+    V: Clone + Send + Sync + 'static,
     E: fmt::Display,
 {
     /// Keeps each key that is given up in `letters`, instead of calling the hook of
@@ -210,25 +180,6 @@ where
     ///
     /// So each is in one place (S13, X1). The hook of [`on_error`](Self::on_error) is called in any case, before.
     /// Several `Workers` may share a store. Default: none.
-    pub fn dead_letters(mut self, letters: &DeadLetters<K>) -> Self {
-        let store = Arc::clone(&letters.0);
-        self.inner.queue.core.watch_letters(&store.counts);
-        let keep = move |lost: &mut Lost<'_, '_, K, S>, given_up: &GivenUp<E>| {
-            store.keep(lost.handle(), given_up, || None, |_, (), ()| ())
-        };
-        self.inner.dead_letters = Some(Box::new(keep));
-        self
-    }
-}
-
-impl<K, V, S, E> ValueWorkers<'_, K, V, S, E>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-    E: fmt::Display,
-{
-    /// Keeps each key that is given up in `letters`, with its value; see [the other](Workers::dead_letters).
     ///
     /// ```
     /// use keyqueue::worker::{DeadLetters, Workers};
@@ -238,31 +189,31 @@ where
     /// let letters = DeadLetters::new(1000)?;
     /// queue.put("a", vec![1, 2]);
     /// # queue.shut_down();
-    /// let workers = Workers::new(&queue).max_retries(0).values().threads(1);
-    /// workers.dead_letters(&letters).run(|_, _| Err::<(), _>("no route"))?;
+    /// let workers = Workers::new(&queue).max_retries(0).threads(1);
+    /// workers.dead_letters(&letters).run(|_| Err::<(), _>("no route"))?;
     /// let letter = letters.list().pop().unwrap();
     /// assert_eq!(*letter.value.unwrap(), [1, 2]);
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
-    pub fn dead_letters(mut self, letters: &ValueDeadLetters<K, V>) -> Self {
+    pub fn dead_letters(mut self, letters: &DeadLetters<K, V>) -> Self {
         let store = Arc::clone(&letters.0);
         self.inner.queue.core.watch_letters(&store.counts);
-        let keep = move |lost: &mut Lost<'_, '_, Valued<K, V>, S>, given_up: &GivenUp<E>| {
+        let keep = move |lost: &mut Lost<'_, '_, K, V>, given_up: &GivenUp<E, V>| {
             let key = lost.handle();
-            store.keep(key, given_up, || lost.take_value(), KeyHandle::merge)
+            store.keep(key, given_up, || lost.take_value())
         };
         self.inner.dead_letters = Some(Box::new(keep));
         self
     }
 }
 
-impl<K, M: Carry<K>> Clone for DeadLetters<K, M> {
+impl<K, V> Clone for DeadLetters<K, V> {
     fn clone(&self) -> Self {
         DeadLetters(Arc::clone(&self.0))
     }
 }
 
-impl<K, M: Carry<K>> fmt::Debug for DeadLetters<K, M> {
+impl<K, V> fmt::Debug for DeadLetters<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetters")
             .field("len", &self.len())
@@ -276,22 +227,26 @@ impl<K, M: Carry<K>> fmt::Debug for DeadLetters<K, M> {
 mod tests {
     use super::super::Failure;
     use super::*;
-    use crate::{ValueQueue, WorkQueue, merge};
+    use crate::{WorkQueue, merge};
 
     // X1
     #[test]
     #[cfg_attr(miri, ignore = "asks the system for the date")]
     fn a_letter_without_a_value_stays() {
-        let queue: ValueQueue<u64, u32> = WorkQueue::builder().merge(merge::sum).build().unwrap();
-        let letters = ValueDeadLetters::new(1).unwrap();
+        let queue = WorkQueue::<u64>::builder()
+            .merge(merge::sum::<u32>)
+            .build()
+            .unwrap();
+        let letters = DeadLetters::new(1).unwrap();
         let given_up = GivenUp {
             failure: Failure::Error("no route"),
+            value: None,
             retries: 0,
             reason: Reason::GiveUp,
         };
         // As of a function that has taken the value.
-        let key = queue.handle(1.into());
-        assert!(letters.0.keep(key, &given_up, || None, KeyHandle::merge));
+        let key = queue.handle(1);
+        assert!(letters.0.keep(key, &given_up, || None));
         let id = letters.list()[0].id;
         assert_eq!((letters.put_back(id), letters.len()), (None, 1));
         assert!(queue.is_empty() && letters.put_back(id).is_none());

@@ -10,7 +10,7 @@
 //! key is idle without a delay ([`super::by_key`]). Each call that changes something also removes one that is.
 
 use std::fmt::{self, Write};
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::time::{Duration, SystemTime};
 
 use super::by_key::{ByKey, Entry, Gone, address};
@@ -27,17 +27,16 @@ const TEXT: usize = 4096;
 ///
 /// ```
 /// use keyqueue::limiter::ItemExponentialFailure;
-/// use keyqueue::worker::{Failures, Workers};
+/// use keyqueue::worker::{Failures, Job, Workers};
 /// use keyqueue::{Listed, WorkQueue};
-/// use std::sync::Arc;
 /// use std::time::Duration;
 ///
 /// # fn main() -> Result<(), keyqueue::ConfigError> {
 /// let backoff = ItemExponentialFailure::new(Duration::from_secs(30), Duration::from_secs(60))?;
-/// let queue = Arc::new(WorkQueue::builder().rate_limiter(backoff).build()?);
+/// let queue = WorkQueue::builder().rate_limiter(backoff).build()?;
 /// let failures = Failures::new(1000)?;
-/// let workers = Workers::shared(Arc::clone(&queue)).threads(1).failures(&failures);
-/// let workers = workers.spawn(|_: &&str| Err::<(), _>("no route"))?;
+/// let workers = Workers::new(&queue).threads(1).failures(&failures);
+/// let workers = workers.spawn(|_: Job<&str>| Err::<(), _>("no route"))?;
 /// queue.add("pod");
 /// while queue.counts().delayed == 0 || failures.is_empty() {
 ///     std::thread::yield_now(); // it fails, and waits for its retry
@@ -53,7 +52,7 @@ const TEXT: usize = 4096;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Failures<K>(Arc<Record<K>>);
+pub struct Failures<K, V = ()>(Arc<Record<K, V>>);
 
 /// How a key failed whose retry is pending; see [`Failures`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,18 +68,18 @@ pub struct LastFailure {
     pub next: Duration,
 }
 
-struct Record<K> {
+struct Record<K, V> {
     capacity: usize,
-    kept: Mutex<Kept<K>>,
+    kept: Mutex<Kept<K, V>>,
 }
 
-struct Kept<K> {
-    by_key: ByKey<K, LastFailure>,
+struct Kept<K, V> {
+    by_key: ByKey<K, V, LastFailure>,
     missed: u64,
 }
 
-impl<K> Kept<K> {
-    fn take_stale(&mut self) -> Option<Entry<K, LastFailure>> {
+impl<K, V> Kept<K, V> {
+    fn take_stale(&mut self) -> Option<Entry<K, V, LastFailure>> {
         self.by_key.take_stale(|(key, _)| {
             let (core, pin) = key.parts();
             let is_over = || !pin.is_known();
@@ -93,7 +92,7 @@ impl<K> Kept<K> {
     }
 }
 
-impl<K> Failures<K> {
+impl<K, V> Failures<K, V> {
     /// Creates a record of at most `capacity` failures, above 0. When it is full, a further one is not kept, and
     /// counted as [`missed`](Self::missed).
     ///
@@ -113,7 +112,7 @@ impl<K> Failures<K> {
 
     /// Returns the last failure of a key, from the failure until the end of its next try; `None` if it has none.
     #[must_use]
-    pub fn of(&self, key: &KeySnapshot<'_, K>) -> Option<LastFailure> {
+    pub fn of(&self, key: &KeySnapshot<'_, K, V>) -> Option<LastFailure> {
         let kept = self.0.kept.lock();
         let (_, failure) = kept.by_key.entries.get(&address(key.key()))?;
         Some(failure.clone())
@@ -138,7 +137,7 @@ impl<K> Failures<K> {
     }
 
     /// Keeps the failure of a key that the caller holds and that will be retried.
-    pub(super) fn keep<E: fmt::Display>(&self, key: KeyHandle<K>, failed: &Failed<'_, E>) {
+    pub(super) fn keep<E: fmt::Display>(&self, key: KeyHandle<K, V>, failed: &Failed<'_, E>) {
         let Some(next) = failed.next else { return };
         assert_unlocked();
         let failure = LastFailure {
@@ -148,7 +147,7 @@ impl<K> Failures<K> {
             at: SystemTime::now(),
             next,
         };
-        let gone: Gone<_, _> = {
+        let gone: Gone<_, _, _> = {
             let mut kept = self.0.kept.lock();
             let stale = kept.take_stale();
             let entries = &kept.by_key.entries;
@@ -164,7 +163,7 @@ impl<K> Failures<K> {
 
     /// Takes out the failure of a key that the caller holds.
     pub(super) fn forget(&self, key: &K) {
-        let gone: Gone<_, _> = {
+        let gone: Gone<_, _, _> = {
             let mut kept = self.0.kept.lock();
             [kept.by_key.remove(key), kept.take_stale()]
         };
@@ -196,10 +195,10 @@ fn beginning(text: &impl fmt::Display) -> String {
     beginning.0
 }
 
-impl<K, S, E, M> Workers<'_, K, S, E, M>
+impl<K, V, E> Workers<'_, K, V, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
+    V: Send + 'static,
     E: fmt::Display,
 {
     /// Records the last failure of each key whose retry is pending in `failures`, for a look at the running queue: from
@@ -207,19 +206,19 @@ where
     ///
     /// Costs a lock and the text of the error for each failure, and a lock for each key that ends. Several `Workers` may
     /// share a record. Default: none, which costs nothing.
-    pub fn failures(mut self, failures: &Failures<K>) -> Self {
+    pub fn failures(mut self, failures: &Failures<K, V>) -> Self {
         self.inner.failures = Some(failures.clone());
         self
     }
 }
 
-impl<K> Clone for Failures<K> {
+impl<K, V> Clone for Failures<K, V> {
     fn clone(&self) -> Self {
         Failures(Arc::clone(&self.0))
     }
 }
 
-impl<K> fmt::Debug for Failures<K> {
+impl<K, V> fmt::Debug for Failures<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Failures")
             .field("len", &self.len())

@@ -70,12 +70,9 @@ enum Post<K, V> {
 /// The values of two letters that are one now, which is busy until they are merged: the older, and the newer.
 struct Again<K, V> {
     id: u64,
-    key: KeyHandle<K>,
+    key: KeyHandle<K, V>,
     values: (Arc<V>, Arc<V>),
 }
-
-/// Merges the newer value into the older one, as the queue of the key does.
-pub(super) type Merge<K, V> = fn(&KeyHandle<K>, &mut V, V);
 
 impl<K, V> Letter<K, V> {
     fn share(&self) -> Self {
@@ -249,10 +246,9 @@ impl<K, V> Store<K, V> {
     /// whether there was room; if not, `take` was not called.
     pub(super) fn keep<E: fmt::Display>(
         &self,
-        key: KeyHandle<K>,
-        given_up: &GivenUp<E>,
+        key: KeyHandle<K, V>,
+        given_up: &GivenUp<E, V>,
         take: impl FnOnce() -> Option<V>,
-        merge: Merge<K, V>,
     ) -> bool
     where
         V: Clone,
@@ -273,7 +269,7 @@ impl<K, V> Store<K, V> {
         match self.post(letter, take) {
             // The drop of a value is user code.
             Post::Kept(dropped) => drop_caught(dropped),
-            Post::Again(again) => self.merge(Some(again), merge),
+            Post::Again(again) => self.merge(Some(again)),
             Post::Full(letter) => {
                 drop_caught(letter);
                 return false;
@@ -284,7 +280,7 @@ impl<K, V> Store<K, V> {
 
     /// Merges values until there are no more that came meanwhile. The panic hook reports a panic of user code, which
     /// costs one of two values at most.
-    fn merge(&self, mut again: Option<Again<K, V>>, merge: Merge<K, V>)
+    fn merge(&self, mut again: Option<Again<K, V>>)
     where
         V: Clone,
     {
@@ -292,7 +288,7 @@ impl<K, V> Store<K, V> {
             assert_unlocked();
             let merged = match (own(values.0), own(values.1)) {
                 (Ok(mut older), Ok(newer)) => {
-                    let _ = catch_panic(|| merge(&key, &mut older, newer));
+                    let _ = catch_panic(|| key.merge(&mut older, newer));
                     Arc::new(older)
                 }
                 (older, newer) => {
@@ -322,7 +318,6 @@ impl<K, V> Store<K, V> {
         &self,
         id: u64,
         add: impl FnOnce(&Letter<K, V>) -> Option<Added>,
-        merge: Merge<K, V>,
     ) -> Option<Added>
     where
         V: Clone,
@@ -331,7 +326,6 @@ impl<K, V> Store<K, V> {
             letter: Some(self.begin(id)?),
             id,
             store: self,
-            merge,
         };
         let added = add(busy.letter.as_ref()?)?;
         if added.is_accepted() {
@@ -358,7 +352,6 @@ struct Busy<'s, K, V: Clone> {
     letter: Option<Letter<K, V>>,
     id: u64,
     store: &'s Store<K, V>,
-    merge: Merge<K, V>,
 }
 
 impl<K, V: Clone> Drop for Busy<'_, K, V> {
@@ -366,7 +359,7 @@ impl<K, V: Clone> Drop for Busy<'_, K, V> {
         // Before the values are merged: one that is not shared need not be cloned.
         drop_caught(self.letter.take());
         let again = self.store.with(|letters| letters.end(self.id));
-        self.store.merge(again, self.merge);
+        self.store.merge(again);
     }
 }
 
@@ -386,14 +379,15 @@ mod tests {
         let store = Store::<&str, ()>::new(1);
         let given_up = GivenUp {
             failure: Failure::Error("no route"),
+            value: None,
             retries: 0,
             reason: Reason::GiveUp,
         };
         let handle = queue.handle("a");
         handle.pin().state().pin_most_handles();
         // The store takes the key all the same.
-        assert!(store.keep(handle.share(), &given_up, || None, |_, (), ()| ()));
-        let put_back = || store.put_back(0, |letter| Some(letter.key.add()), |_, (), ()| ());
+        assert!(store.keep(handle.share(), &given_up, || None));
+        let put_back = || store.put_back(0, |letter| Some(letter.key.add()));
         assert!(catch_unwind(AssertUnwindSafe(put_back)).is_err());
         assert!(store.remove(0).is_some());
     }
@@ -411,10 +405,11 @@ mod tests {
             let give_up = |key| {
                 let given_up = GivenUp {
                     failure: Failure::Error("no route"),
+                    value: None,
                     retries: 0,
                     reason: Reason::GiveUp,
                 };
-                store.keep(queue.handle(key), &given_up, || None, |_, (), ()| ())
+                store.keep(queue.handle(key), &given_up, || None)
             };
             assert!(give_up("older") && give_up("a"));
             let add = |letter: &Letter<&str>| {
@@ -423,7 +418,7 @@ mod tests {
                 assert!(give_up("a"), "there is room");
                 Some(added)
             };
-            let added = store.put_back(1, add, |_, (), ()| ());
+            let added = store.put_back(1, add);
             assert!(added.is_some_and(Added::is_accepted));
             let kept: Vec<_> = store.page(0, 9).iter().map(|letter| *letter.key).collect();
             assert_eq!((&kept[..], store.lost()), (&["older", "a"][..], 0));

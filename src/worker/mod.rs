@@ -8,11 +8,12 @@
 //!      |                    --> Err(e), or a panic   retries left: add rate limited, done
 //!      |                                             none left:    forget, report, done
 //!      +------------------------------------------------------------+
-//!                           --> GiveUp(e)            forget, report, done
+//!                           --> give up              forget, report, done
 //! ```
 //!
-//! A function that returns a [`Verdict`] chooses what an error leads to: an error with a delay,
-//! `RetryAfter(e, d)`, is added after `d` and otherwise treated like any other.
+//! The function gets a [`Job`]: the key, and its value. It chooses what an error leads to by
+//! [`give_up`](Job::give_up) and [`retry_after`](Job::retry_after): an error with a delay is added after that, and
+//! otherwise treated like any other.
 //!
 //! "Forget" and "add rate limited" use the queue's limiter: see
 //! [`Builder::rate_limiter`](crate::Builder::rate_limiter). A key stays processing through all of
@@ -93,8 +94,8 @@
 //!         assert_eq!(given_up.to_string(), "it is bad (retries: 3)");
 //!         queue.shut_down();
 //!     })
-//!     .run(|key| {
-//!         if *key == "good" {
+//!     .run(|job| {
+//!         if *job == "good" {
 //!             return Ok(Outcome::Done);
 //!         }
 //!         tries.fetch_add(1, Ordering::Relaxed);
@@ -105,14 +106,11 @@
 //! # }
 //! ```
 
-mod attempt;
 mod by_key;
 mod dead_letters;
 mod failures;
+mod job;
 mod join;
-mod lend;
-#[cfg(feature = "tokio")]
-mod lent;
 mod letters;
 mod outcome;
 mod pending;
@@ -125,57 +123,50 @@ mod tasks;
 mod threads;
 #[cfg_attr(not(feature = "tracing"), path = "trace_off.rs")]
 mod trace;
-mod values;
 
 use std::borrow::Borrow;
 use std::convert::Infallible;
 use std::fmt;
 use std::hash::Hash;
-use std::marker::PhantomData;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-pub use attempt::{Attempt, current};
-pub use dead_letters::{DeadLetters, Letter, ValueDeadLetters};
+pub use dead_letters::{DeadLetters, Letter};
 pub use failures::{Failures, LastFailure};
-pub use lend::{KeyOnly, WithValue};
-#[cfg(feature = "tokio")]
-pub use lent::Lent;
+pub use job::Job;
 pub use outcome::{Failed, Failure, GivenUp, IntoVerdict, Outcome, Reason, Verdict};
 use pending::Pending;
 pub use running::Running;
 #[cfg(feature = "tokio")]
 pub use runtime::RunningTasks;
 use settle::Lost;
-pub use values::ValueWorkers;
 
 use crate::limiter::ItemFastSlow;
-use crate::{ConfigError, DefaultHasher, KeyHandle, Valued, WorkQueue};
+use crate::queue::open::Open;
+use crate::{ConfigError, KeyHandle, WorkQueue};
 
 /// A configuration of workers over a queue: their number, and what they do with failures. The
 /// [module](self) shows the loop they run.
 ///
 /// `E` is the error of the workers' function, from which the compiler infers it. A hook that is set
-/// before may have to name the type: `.on_give_up(|key, given_up: GivenUp<MyError>| ...)`. `M` is what
-/// the function gets: the key, or after [`values`](Self::values) the key and its value.
+/// before may have to name the type: `.on_give_up(|key, given_up: GivenUp<MyError>| ...)`. The function gets a
+/// [`Job`]. `'a` is how long its hooks live.
 #[must_use = "workers do nothing until they run"]
-pub struct Workers<'a, K, S = DefaultHasher, E = Infallible, M = KeyOnly> {
-    inner: Loop<'a, K, S, E>,
-    lends: PhantomData<fn() -> M>,
+pub struct Workers<'a, K, V = (), E = Infallible> {
+    inner: Loop<'a, K, V, E>,
 }
 
 /// The loop that all workers run, with what they share.
-struct Loop<'a, K, S, E> {
-    queue: Arc<Source<'a, K, S>>,
+struct Loop<'a, K, V, E> {
+    queue: Arc<Open<K, V>>,
     /// The number of workers, and the name of its setting.
     count: (&'static str, usize),
     max_retries: Option<u32>,
     on_error: Option<Box<ErrorHook<'a, K, E>>>,
-    on_give_up: Option<OnGiveUp<'a, K, S, E>>,
+    on_give_up: Option<OnGiveUp<'a, K, V, E>>,
     /// Keeps a key that is given up, and returns whether it does.
-    dead_letters: Option<Box<Keep<'a, K, S, E>>>,
-    failures: Option<Failures<K>>,
+    dead_letters: Option<Box<Keep<'a, K, V, E>>>,
+    failures: Option<Failures<K, V>>,
     requeue_cancelled: bool,
     /// How a key is formatted for its span; `None` if it is not recorded.
     #[cfg(feature = "tracing")]
@@ -191,66 +182,42 @@ impl<K: Hash + Eq + Send + Sync + 'static> Key for K {}
 type ErrorHook<'a, K, E> = dyn Fn(&K, &Failed<'_, E>) + Send + Sync + 'a;
 
 /// The hook for keys that are given up, and the failures that it may have to be called with later.
-struct OnGiveUp<'a, K, S, E> {
-    hook: Hook<'a, K, S, E>,
+struct OnGiveUp<'a, K, V, E> {
+    hook: Hook<'a, K, V, E>,
     /// Behind a pointer that is `Send` and `Sync` whatever E is: without this hook, errors need not
     /// be `Send`.
-    pending: Box<dyn Borrow<Pending<K, E>> + Send + Sync + 'a>,
+    pending: Box<dyn Borrow<Pending<K, V, E>> + Send + Sync + 'a>,
 }
 
-enum Hook<'a, K, S, E> {
-    Sync(Box<SyncHook<'a, K, S, E>>),
-    Async(Box<AsyncHook<'a, K, E>>),
+enum Hook<'a, K, V, E> {
+    Sync(Box<SyncHook<'a, K, V, E>>),
+    Async(Box<AsyncHook<'a, K, V, E>>),
 }
 
-type SyncHook<'a, K, S, E> = dyn Fn(Lost<'_, '_, K, S>, GivenUp<E>) + Send + Sync + 'a;
+type SyncHook<'a, K, V, E> = dyn Fn(Lost<'_, '_, K, V>, GivenUp<E, V>) + Send + Sync + 'a;
 
-type Keep<'a, K, S, E> = dyn Fn(&mut Lost<'_, '_, K, S>, &GivenUp<E>) -> bool + Send + Sync + 'a;
+type Keep<'a, K, V, E> = dyn Fn(&mut Lost<'_, '_, K, V>, &GivenUp<E, V>) -> bool + Send + Sync + 'a;
 
-type AsyncHook<'a, K, E> = dyn Fn(KeyHandle<K>, GivenUp<E>) -> Report<'a> + Send + Sync + 'a;
+type AsyncHook<'a, K, V, E> =
+    dyn Fn(KeyHandle<K, V>, GivenUp<E, V>) -> Report<'a> + Send + Sync + 'a;
 
 /// A call of an async hook.
 type Report<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-impl<K, S, E> OnGiveUp<'_, K, S, E> {
-    fn pending(&self) -> &Pending<K, E> {
+impl<K, V, E> OnGiveUp<'_, K, V, E> {
+    fn pending(&self) -> &Pending<K, V, E> {
         (*self.pending).borrow()
     }
 }
 
-enum Source<'a, K, S> {
-    Borrowed(&'a WorkQueue<K, S>),
-    Shared(Arc<WorkQueue<K, S>>),
-}
-
-impl<K, S> Deref for Source<'_, K, S> {
-    type Target = WorkQueue<K, S>;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Source::Borrowed(queue) => queue,
-            Source::Shared(queue) => queue,
-        }
-    }
-}
-
-impl<'a, K, S, E> Workers<'a, K, S, E> {
-    /// Creates workers over a borrowed queue.
-    pub fn new(queue: &'a WorkQueue<K, S>) -> Self {
-        Self::over(Source::Borrowed(queue))
-    }
-
-    /// Creates workers over a shared queue, which may outlive the caller, for
-    /// [`spawn`](Self::spawn).
-    pub fn shared(queue: Arc<WorkQueue<K, S>>) -> Self {
-        Self::over(Source::Shared(queue))
-    }
-
-    fn over(queue: Source<'a, K, S>) -> Self {
+impl<'a, K, V, E> Workers<'a, K, V, E> {
+    /// Creates workers over a queue, which they keep open: it is not shut down when the last reference to it is
+    /// dropped, but when these workers are, too.
+    pub fn new<S>(queue: &WorkQueue<K, V, S>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = processors.min(threads::MOST_THREADS);
         let inner = Loop {
-            queue: Arc::new(queue),
+            queue: Arc::clone(&queue.open),
             count: ("threads", processors),
             max_retries: None,
             on_error: None,
@@ -262,11 +229,11 @@ impl<'a, K, S, E> Workers<'a, K, S, E> {
             trace_keys: None,
             retries: OnceLock::new(),
         };
-        let lends = PhantomData;
-        Workers { inner, lends }
+        Workers { inner }
     }
 
-    /// Calls `hook` with every key that is given up, and the reason.
+    /// Calls `hook` with every key that is given up, and a report of why: with its [value](GivenUp::value), if keys carry
+    /// some.
     ///
     /// The worker still holds the key, and the limiter has forgotten it, so a key that the hook
     /// adds is queued again without failures. A panic of the hook is caught.
@@ -276,37 +243,19 @@ impl<'a, K, S, E> Workers<'a, K, S, E> {
     /// workers keep the last failure of each key whose retry is pending, so `E` must be `Send`.
     ///
     /// Default: no hook. Replaces the hook of [`on_give_up_async`](Self::on_give_up_async).
-    pub fn on_give_up(self, hook: impl Fn(&K, GivenUp<E>) + Send + Sync + 'a) -> Self
-    where
-        K: Send + Sync + 'static,
-        E: Send + 'a,
-    {
-        let hook = move |lost: Lost<'_, '_, _, _>, given_up| hook(lost.key(), given_up);
-        self.report_to(Hook::Sync(Box::new(hook)))
-    }
-}
-
-impl<'a, K, V, S, E> ValueWorkers<'a, K, V, S, E> {
-    /// Calls `hook` with every key that is given up, its value and the reason, like
-    /// [the other](Workers::on_give_up), which it replaces: for a dead letter.
-    ///
-    /// The value is `None` if it was taken back with [`remove`](crate::ValueQueue::remove), which only
-    /// happens to a retry that a shut-down has dropped.
-    pub fn on_give_up(self, hook: impl Fn(&K, Option<V>, GivenUp<E>) + Send + Sync + 'a) -> Self
+    pub fn on_give_up(self, hook: impl Fn(&K, GivenUp<E, V>) + Send + Sync + 'a) -> Self
     where
         K: Send + Sync + 'static,
         V: Send + 'static,
         E: Send + 'a,
     {
-        let hook = move |mut lost: Lost<'_, '_, Valued<K, V>, _>, given_up| {
-            let value = lost.take_value();
-            hook(lost.key(), value, given_up);
+        let hook = move |mut lost: Lost<'_, '_, _, _>, mut given_up: GivenUp<E, V>| {
+            given_up.value = lost.take_value();
+            hook(lost.key(), given_up);
         };
         self.report_to(Hook::Sync(Box::new(hook)))
     }
-}
 
-impl<'a, K, S, E, M> Workers<'a, K, S, E, M> {
     /// Sets the number of keys that are processing at the same time, each on its own thread: 1 to
     /// 8192. Default: one for each processor. The same setting as [`tasks`](Self::tasks).
     pub fn threads(mut self, threads: usize) -> Self {
@@ -364,7 +313,7 @@ impl<'a, K, S, E, M> Workers<'a, K, S, E, M> {
     }
 
     /// Like [`on_give_up`](Self::on_give_up), for a hook that waits, for workers that are futures.
-    /// Replaces the hook of `on_give_up`.
+    /// Replaces the hook of `on_give_up`. The report has no value: that stays with the key, which may be put back.
     ///
     /// The worker holds the key until the hook's future is ready, and processes no other key
     /// meanwhile. Only then the limiter forgets the key. Panics of the hook and of its future are caught. Threads
@@ -379,7 +328,7 @@ impl<'a, K, S, E, M> Workers<'a, K, S, E, M> {
     ///
     /// ```
     /// use keyqueue::WorkQueue;
-    /// use keyqueue::worker::{Verdict, Workers};
+    /// use keyqueue::worker::{Job, Verdict, Workers};
     ///
     /// # fn main() -> Result<(), keyqueue::ConfigError> {
     /// # pollster::block_on(async {
@@ -394,7 +343,7 @@ impl<'a, K, S, E, M> Workers<'a, K, S, E, M> {
     ///             queue.shut_down();
     ///         }
     ///     })
-    ///     .run_async(async |_: &&str| Verdict::GiveUp("no such pod"))
+    ///     .run_async(async |_: Job<&str>| Verdict::GiveUp("no such pod"))
     ///     .await?;
     /// assert_eq!(dead.recv().unwrap(), "a: no such pod");
     /// # Ok(())
@@ -403,10 +352,11 @@ impl<'a, K, S, E, M> Workers<'a, K, S, E, M> {
     /// ```
     pub fn on_give_up_async<Fut>(
         self,
-        hook: impl Fn(KeyHandle<K>, GivenUp<E>) -> Fut + Send + Sync + 'a,
+        hook: impl Fn(KeyHandle<K, V>, GivenUp<E, V>) -> Fut + Send + Sync + 'a,
     ) -> Self
     where
         K: Send + Sync + 'static,
+        V: Send + 'static,
         E: Send + 'a,
         Fut: Future<Output = ()> + Send + 'a,
     {
@@ -421,12 +371,13 @@ impl<'a, K, S, E, M> Workers<'a, K, S, E, M> {
         self.report_to(Hook::Async(Box::new(hook)))
     }
 
-    fn report_to(mut self, hook: Hook<'a, K, S, E>) -> Self
+    fn report_to(mut self, hook: Hook<'a, K, V, E>) -> Self
     where
         K: Send + Sync + 'static,
+        V: Send + 'static,
         E: Send + 'a,
     {
-        let pending = Box::new(Pending::<K, E>::new());
+        let pending = Box::new(Pending::<K, V, E>::new());
         self.inner.on_give_up = Some(OnGiveUp { hook, pending });
         self
     }
@@ -445,13 +396,13 @@ impl<'a, K, S, E, M> Workers<'a, K, S, E, M> {
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
-    /// # use keyqueue::worker::Workers;
+    /// # use keyqueue::worker::{Job, Workers};
     /// # use std::future::{pending, ready};
     /// # pollster::block_on(async {
     /// let queue = WorkQueue::new();
     /// queue.add_all([1, 2]);
     /// let workers = Workers::new(&queue).tasks(1);
-    /// let work = workers.run_async(async |_: &u64| pending::<()>().await);
+    /// let work = workers.run_async(async |_: Job<u64>| pending::<()>().await);
     /// let leadership_lost = ready(());
     /// futures_lite::future::or(async { _ = work.await }, leadership_lost).await;
     /// assert_eq!(queue.len(), 2); // for the next leader: 2, 1
@@ -474,7 +425,7 @@ impl<'a, K, S, E, M> Workers<'a, K, S, E, M> {
     }
 }
 
-impl<K, S, E> Loop<'_, K, S, E> {
+impl<K, V, E> Loop<'_, K, V, E> {
     /// Returns the number of workers, or an error if it is 0 or above `most`.
     fn count(&self, most: usize) -> Result<usize, ConfigError> {
         let (field, count) = self.count;
@@ -483,10 +434,10 @@ impl<K, S, E> Loop<'_, K, S, E> {
     }
 }
 
-impl<K, S, E, M> fmt::Debug for Workers<'_, K, S, E, M> {
+impl<K, V, E> fmt::Debug for Workers<'_, K, V, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workers")
-            .field("queue", &**self.inner.queue)
+            .field("queue", &self.inner.queue.core.name())
             .field("count", &self.inner.count.1)
             .field("max_retries", &self.inner.max_retries)
             .finish_non_exhaustive()

@@ -65,7 +65,7 @@ pub enum Outcome {
 ///         assert_eq!((*key, given_up.reason), ("gone", Reason::GiveUp));
 ///         queue.shut_down();
 ///     })
-///     .run(|key| match fetch(key) {
+///     .run(|job| match fetch(&job) {
 ///         Err(429) => Verdict::RetryAfter(429, Duration::from_secs(30)),
 ///         Err(404) => Verdict::GiveUp(404),
 ///         result => result.into(), // any other error is `Verdict::Retry`
@@ -102,7 +102,7 @@ impl<E> From<Result<Outcome, E>> for Verdict<E> {
 /// | --- | --- |
 /// | cannot fail | `()` or [`Outcome`] |
 /// | can fail | `Result<(), E>` or `Result<Outcome, E>`; an error is [`Verdict::Retry`] |
-/// | chooses what an error leads to | [`Verdict<E>`](Verdict) |
+/// | can fail, and chooses what an error leads to | the same, with [`Job::give_up`](super::Job::give_up) and [`Job::retry_after`](super::Job::retry_after); or [`Verdict<E>`](Verdict) |
 ///
 /// A `Result` with another value is refused; drop the value:
 ///
@@ -111,7 +111,7 @@ impl<E> From<Result<Outcome, E>> for Verdict<E> {
 /// # use keyqueue::worker::Workers;
 /// # let queue = WorkQueue::from_iter(["1"]);
 /// # queue.shut_down();
-/// Workers::new(&queue).run(|key| key.parse::<u64>().map(drop))?;
+/// Workers::new(&queue).run(|job| job.parse::<u64>().map(drop))?;
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 ///
@@ -120,7 +120,7 @@ impl<E> From<Result<Outcome, E>> for Verdict<E> {
 /// # use keyqueue::worker::Workers;
 /// # let queue = WorkQueue::from_iter(["1"]);
 /// # queue.shut_down();
-/// Workers::new(&queue).run(|key| key.parse::<u64>())?;
+/// Workers::new(&queue).run(|job| job.parse::<u64>())?;
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 #[diagnostic::on_unimplemented(
@@ -211,7 +211,7 @@ impl<E: Error> Error for Failure<E> {
 pub struct Failed<'f, E> {
     /// How the key failed.
     pub failure: &'f Failure<E>,
-    /// The number of the try that failed, from 1: see [`Attempt`](super::Attempt).
+    /// The number of the try that failed, from 1: see [`Job::attempt`](super::Job::attempt).
     pub attempt: u32,
     /// The delay of the retry, from now; `None` if the key is given up. A delay that is pending
     /// already may be kept instead, by the queue's [`DelayPolicy`](crate::DelayPolicy).
@@ -252,9 +252,13 @@ pub enum Reason {
 /// [`on_give_up`](super::Workers::on_give_up).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct GivenUp<E> {
+pub struct GivenUp<E, V = ()> {
     /// The last failure.
     pub failure: Failure<E>,
+    /// What was put for the key and is not finished. `None` if the function has taken it, or
+    /// [`remove`](crate::WorkQueue::remove) a retry's; in a queue without values; and for
+    /// [`on_give_up_async`](super::Workers::on_give_up_async), where the value stays with the key.
+    pub value: Option<V>,
     /// The number of retries: one less than the number of failures, and what the limiter has counted beyond
     /// that ([`Outcome::RequeueRateLimited`]). Zero if the limiter panicked before the count was known.
     pub retries: u32,
@@ -262,14 +266,34 @@ pub struct GivenUp<E> {
     pub reason: Reason,
 }
 
-impl<E: Error> Error for GivenUp<E> {
+impl<E, V> GivenUp<E, V> {
+    /// Returns the report alone, to be passed on, and the value.
+    #[must_use]
+    pub fn split(self) -> (GivenUp<E>, Option<V>) {
+        let GivenUp {
+            failure,
+            value,
+            retries,
+            reason,
+        } = self;
+        let report = GivenUp {
+            failure,
+            value: None,
+            retries,
+            reason,
+        };
+        (report, value)
+    }
+}
+
+impl<E: Error, V: fmt::Debug> Error for GivenUp<E, V> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.failure.source()
     }
 }
 
 /// Writes the last failure and the number of retries: `no route to host (retries: 5)`.
-impl<E: fmt::Display> fmt::Display for GivenUp<E> {
+impl<E: fmt::Display, V> fmt::Display for GivenUp<E, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (retries: {}", self.failure, self.retries)?;
         f.write_str(match self.reason {

@@ -37,16 +37,18 @@ use crate::keys::state::State;
 use crate::sync::Mutex;
 
 /// Created at the first retry. Failures are user code, so none is dropped under the lock.
-pub(super) struct Pending<K, E>(OnceLock<Mutex<ByKey<K, Retry<E>>>>);
+pub(super) struct Pending<K, V, E>(OnceLock<Mutex<Retries<K, V, E>>>);
+
+type Retries<K, V, E> = ByKey<K, V, Retry<E, V>>;
 
 /// The stamp of the key's delay, and how the key is given up if that is dropped.
-type Retry<E> = (Stamp, GivenUp<E>);
+type Retry<E, V> = (Stamp, GivenUp<E, V>);
 
-fn is_stale<K, E>((key, (stamp, _)): &Entry<K, Retry<E>>) -> bool {
+fn is_stale<K, V, E>((key, (stamp, _)): &Entry<K, V, Retry<E, V>>) -> bool {
     key.pin().delay().stamp() != Some(*stamp)
 }
 
-fn claim<K>(key: &KeyHandle<K>, stamp: Stamp) -> bool {
+fn claim<K, V>(key: &KeyHandle<K, V>, stamp: Stamp) -> bool {
     let pin = key.pin();
     let delay = pin.delay();
     // In this order: the state counts once the key is closed, and a worker that still holds the
@@ -57,18 +59,19 @@ fn claim<K>(key: &KeyHandle<K>, stamp: Stamp) -> bool {
         && delay.claim_dropped(stamp)
 }
 
-impl<K, E> Pending<K, E> {
+impl<K, V, E> Pending<K, V, E> {
     pub(super) fn new() -> Self {
         Pending(OnceLock::new())
     }
 
     /// Keeps the failure of a key that the caller holds, if its retry is still pending.
-    pub(super) fn keep(&self, key: KeyHandle<K>, failure: Failure<E>, retries: u32) {
+    pub(super) fn keep(&self, key: KeyHandle<K, V>, failure: Failure<E>, retries: u32) {
         let Some(stamp) = key.pin().delay().stamp() else {
             return;
         };
         let given_up = GivenUp {
             failure,
+            value: None,
             retries,
             reason: Reason::Dropped,
         };
@@ -77,7 +80,7 @@ impl<K, E> Pending<K, E> {
     }
 
     /// Takes out the entry of a key that the caller holds, and perhaps one that is stale.
-    pub(super) fn take(&self, key: &K) -> Gone<K, Retry<E>> {
+    pub(super) fn take(&self, key: &K) -> Gone<K, V, Retry<E, V>> {
         let Some(entries) = self.0.get() else {
             return [None, None];
         };
@@ -87,7 +90,10 @@ impl<K, E> Pending<K, E> {
 
     /// Takes out the next retry that a shut-down has dropped, from address `from` on, and moves
     /// `from` behind it.
-    pub(super) fn next_dropped(&self, from: &mut usize) -> Option<(KeyHandle<K>, GivenUp<E>)> {
+    pub(super) fn next_dropped(
+        &self,
+        from: &mut usize,
+    ) -> Option<(KeyHandle<K, V>, GivenUp<E, V>)> {
         let entries = &mut self.0.get()?.lock().entries;
         let mut next = entries.range(*from..);
         let (&at, _) = next.find(|(_, (key, (stamp, _)))| claim(key, *stamp))?;

@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::Source;
 use super::stop::StopFlag;
-use crate::DefaultHasher;
+use crate::queue::open::Open;
 
 /// A handle to workers in the background: to threads, from [`Workers::spawn`](super::Workers::spawn), or
 /// to tasks of a tokio runtime, from `Workers::spawn_on`. `W` is the handle of one worker.
@@ -15,10 +14,9 @@ use crate::DefaultHasher;
 ///
 /// ```
 /// # use keyqueue::WorkQueue;
-/// # use keyqueue::worker::Workers;
-/// # use std::sync::Arc;
-/// let queue = Arc::new(WorkQueue::new());
-/// let running = Workers::shared(Arc::clone(&queue)).threads(2).spawn(|_: &u64| ())?;
+/// # use keyqueue::worker::{Job, Workers};
+/// let queue = WorkQueue::new();
+/// let running = Workers::new(&queue).threads(2).spawn(|_: Job<u64>| ())?;
 /// running.abort();
 /// running.join();
 /// queue.add(1);
@@ -26,8 +24,8 @@ use crate::DefaultHasher;
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
 #[must_use = "dropping it aborts the workers"]
-pub struct Running<K: 'static, S: 'static = DefaultHasher, W: Worker = JoinHandle<()>> {
-    pub(super) queue: Arc<Source<'static, K, S>>,
+pub struct Running<K, V = (), W: Worker = JoinHandle<()>> {
+    pub(super) queue: Arc<Open<K, V>>,
     pub(super) stop: Arc<StopFlag>,
     pub(super) workers: Vec<W>,
 }
@@ -46,8 +44,8 @@ impl Worker for JoinHandle<()> {
     }
 }
 
-impl<K: 'static, S: 'static, W: Worker> Running<K, S, W> {
-    pub(super) fn over(queue: &Arc<Source<'static, K, S>>) -> Self {
+impl<K, V, W: Worker> Running<K, V, W> {
+    pub(super) fn over(queue: &Arc<Open<K, V>>) -> Self {
         Running {
             queue: Arc::clone(queue),
             stop: Arc::new(StopFlag::new()),
@@ -74,16 +72,16 @@ impl<K: 'static, S: 'static, W: Worker> Running<K, S, W> {
     }
 }
 
-impl<K: 'static, S: 'static, W: Worker> Drop for Running<K, S, W> {
+impl<K, V, W: Worker> Drop for Running<K, V, W> {
     fn drop(&mut self) {
         self.abort();
     }
 }
 
-impl<K: 'static, S: 'static, W: Worker> fmt::Debug for Running<K, S, W> {
+impl<K, V, W: Worker> fmt::Debug for Running<K, V, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running")
-            .field("queue", &**self.queue)
+            .field("queue", &self.queue.core.name())
             .field("workers", &self.workers.len())
             .finish()
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,28 +12,28 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::lend::{KeyOnly, Lend, Loan, WithValue};
+use super::job::Lane;
 use super::running::Worker;
 use super::stop::StopFlag;
 use super::tasks::MOST_TASKS;
 use super::trace::Span;
-use super::{IntoVerdict, Key, Lent, Loop, Running, ValueWorkers, Workers};
+use super::{IntoVerdict, Job, Key, Loop, Running, Workers};
 use crate::queue::drain::Drain;
+use crate::sync::catch_panic::catch_panic_async;
 use crate::wait::race::race;
-use crate::{ConfigError, DefaultHasher, DrainEnd, Drained, KeyHandle, Valued};
+use crate::{ConfigError, DrainEnd, Drained};
 
-impl<K, S, E> Workers<'static, K, S, E>
+impl<K, V, E> Workers<'static, K, V, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
+    V: Send + 'static,
     E: fmt::Display + 'static,
 {
     /// Like [`run_async`](Self::run_async), but spawns a task of `runtime` for each of the
     /// [`tasks`](Self::tasks), so keys are processed on all threads of the runtime (W6). Returns
     /// immediately, with a handle to the tasks.
     ///
-    /// `f` gets a [`KeyHandle`], which dereferences to the key, and which the future that `f`
-    /// returns may own. A panic of `f`, or of this future, counts as a failure of the key.
+    /// `f` gets a [`Job`], which the future that `f` returns may own. A panic of `f`, or of this future, counts as a failure of the key.
     ///
     /// The tasks end once the queue is shut down and empty. Aborting or dropping a task otherwise,
     /// also by ending the runtime, cancels the work on its key:
@@ -57,11 +57,11 @@ where
     /// # }
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), keyqueue::ConfigError> {
-    /// let (queue, app) = (Arc::new(WorkQueue::<String>::new()), Arc::new(App));
-    /// let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
-    /// let running = workers.spawn_on(&Handle::current(), move |key| {
+    /// let (queue, app) = (WorkQueue::<String>::new(), Arc::new(App));
+    /// let workers = Workers::new(&queue).tasks(8);
+    /// let running = workers.spawn_on(&Handle::current(), move |job| {
     ///     let app = Arc::clone(&app); // each future owns what it uses
-    ///     async move { app.refresh(&key).await }
+    ///     async move { app.refresh(&job).await }
     /// })?;
     ///
     /// queue.add_ref("pod/a");
@@ -70,77 +70,20 @@ where
     /// # Ok(())
     /// # }
     /// ```
-    pub fn spawn_on<F, R>(self, runtime: &Handle, f: F) -> Result<RunningTasks<K, S>, ConfigError>
+    pub fn spawn_on<F, R>(self, runtime: &Handle, f: F) -> Result<RunningTasks<K, V>, ConfigError>
     where
-        F: Fn(KeyHandle<K>) -> R + Send + Sync + 'static,
+        F: Fn(Job<'static, K, V>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
     {
-        let f = move |key: KeyHandle<K>, _: &mut ()| f(key);
-        self.inner.spawn_on::<KeyOnly, _, R>(runtime, f)
+        self.inner.spawn_on(runtime, f)
     }
 }
 
-impl<K, V, S, E> ValueWorkers<'static, K, V, S, E>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-    E: fmt::Display + 'static,
-{
-    /// Runs `f` on every key with its value, as tasks of a tokio runtime; see [`Workers::spawn_on`].
-    ///
-    /// The function's future may last longer than any borrow, so it gets a [`Lent`] value instead of
-    /// `&mut V`.
-    ///
-    /// # Errors
-    ///
-    /// The same as for [`Workers::spawn_on`].
-    ///
-    /// ```
-    /// use keyqueue::worker::Workers;
-    /// use keyqueue::{ValueQueue, WorkQueue, merge};
-    /// use std::sync::Arc;
-    /// use tokio::runtime::Handle;
-    ///
-    /// # #[tokio::main]
-    /// # async fn main() -> Result<(), keyqueue::ConfigError> {
-    /// let queue: ValueQueue<&str, Vec<&str>> = WorkQueue::builder().merge(merge::append).build()?;
-    /// let queue = Arc::new(queue);
-    /// let running = Workers::shared(Arc::clone(&queue)).tasks(4).values().spawn_on(
-    ///     &Handle::current(),
-    ///     |client, lines| async move {
-    ///         println!("{}: {} lines", *client, lines.len());
-    ///     },
-    /// )?;
-    /// queue.put("client-1", vec!["GET /"]);
-    /// queue.drain_async().await;
-    /// running.join().await;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn spawn_on<F, R>(
-        self,
-        runtime: &Handle,
-        f: F,
-    ) -> Result<RunningTasks<Valued<K, V>, S>, ConfigError>
-    where
-        F: Fn(KeyHandle<Valued<K, V>>, Lent<V>) -> R + Send + Sync + 'static,
-        R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
-    {
-        let f = move |key: KeyHandle<Valued<K, V>>, loan: &mut Loan<V>| f(key, loan.lent());
-        self.inner.spawn_on::<WithValue, _, R>(runtime, f)
-    }
-}
-
-impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'static, K, S, E> {
-    fn spawn_on<M: Lend<K>, F, R>(
-        self,
-        runtime: &Handle,
-        f: F,
-    ) -> Result<RunningTasks<K, S>, ConfigError>
+impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'static, K, V, E> {
+    fn spawn_on<F, R>(self, runtime: &Handle, f: F) -> Result<RunningTasks<K, V>, ConfigError>
     where
         Self: 'static,
-        F: Fn(KeyHandle<K>, &mut M::Loan) -> R + Send + Sync + 'static,
+        F: Fn(Job<'static, K, V>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
     {
         let count = self.count(MOST_TASKS)?;
@@ -148,8 +91,9 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'static, K, S, 
         let shared = Arc::new((self, f, Arc::clone(&running.stop)));
         let work = |shared: Arc<(Self, F, Arc<StopFlag>)>| async move {
             let (workers, f, stop) = &*shared;
+            let mut lane = Lane::new();
             loop {
-                let mut get = workers.queue.get_async();
+                let mut get = workers.get_async();
                 // An aborted task is dropped at its next await point. Until then it takes none of
                 // the keys that other aborted tasks put back.
                 let item = poll_fn(|context| match stop.is_set() {
@@ -161,12 +105,14 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'static, K, S, 
                 };
                 let span = Span::of(workers, &item);
                 let began = workers.epoch();
-                let mut held = workers.lend::<M>(item);
-                let (item, loan) = &mut *held;
-                let work = async { f(item.handle().granted(), loan).await.into_verdict() };
-                let said = workers.complete(item, &span, work).await;
-                let given_up = workers.settle(M::take_back(held.into_item()), said, &span, began);
-                workers.report(given_up, &span).await;
+                let mut lent = workers.lend(item, lane.next());
+                let job = workers.own(&mut lent);
+                let work = async { f(job).await.into_verdict() };
+                let said = catch_panic_async(span.around(work)).await;
+                let (item, mark) = lent.into_item().take_back();
+                let said = said.map(|verdict| mark.on(verdict));
+                let given_up = workers.settle(item, said, &span, began);
+                workers.report(given_up, &span, lane.next()).await;
             }
             workers.report_dropped_async().await;
         };
@@ -177,7 +123,7 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'static, K, S, 
 }
 
 /// A handle to workers that are tasks of a tokio runtime, from [`Workers::spawn_on`].
-pub type RunningTasks<K, S = DefaultHasher> = Running<K, S, JoinHandle<()>>;
+pub type RunningTasks<K, V = ()> = Running<K, V, JoinHandle<()>>;
 
 impl Worker for JoinHandle<()> {
     fn is_finished(&self) -> bool {
@@ -189,7 +135,7 @@ impl Worker for JoinHandle<()> {
     }
 }
 
-impl<K: 'static, S: 'static> RunningTasks<K, S> {
+impl<K, V> RunningTasks<K, V> {
     /// Waits until the workers have ended, which they do once the queue is shut down and empty, or
     /// after [`abort`](Self::abort). Does neither itself. A worker that awaits this waits forever,
     /// for itself.
@@ -244,17 +190,16 @@ impl<K: 'static, S: 'static> RunningTasks<K, S> {
     /// ```
     /// use keyqueue::worker::Workers;
     /// use keyqueue::{DrainEnd, WorkQueue};
-    /// use std::sync::Arc;
     /// use std::time::Duration;
     /// use tokio::runtime::Handle;
     ///
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), keyqueue::ConfigError> {
-    /// let queue = Arc::new(WorkQueue::new());
+    /// let queue = WorkQueue::new();
     /// queue.add("pod/a");
-    /// let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
+    /// let workers = Workers::new(&queue).tasks(8);
     /// let mut running =
-    ///     workers.spawn_on(&Handle::current(), |key| async move { println!("{}", *key) })?;
+    ///     workers.spawn_on(&Handle::current(), |job| async move { println!("{}", *job) })?;
     ///
     /// let signal = async {}; // in a service, `tokio::signal::ctrl_c()`
     /// let drained = running.run_until(signal, Duration::from_secs(20)).await;

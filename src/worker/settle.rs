@@ -6,7 +6,6 @@
 //! wakers that a retry runs) may panic, and each stage catches that.
 
 use std::fmt;
-use std::hash::BuildHasher;
 use std::iter;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::{Failed, Failure, GivenUp, Hook, Key, Loop, Outcome, Reason, Report, 
 use crate::limiter::{ItemFastSlow, RateLimiter};
 use crate::metrics::Event;
 use crate::sync::catch_panic::catch_panic;
-use crate::{Added, Ended, Item, KeyHandle, Valued};
+use crate::{Added, Ended, Item, KeyHandle};
 
 /// How long the workers remember the retries of a key that is not added again.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -31,14 +30,14 @@ type Epoch = u64;
 type Retry = Result<Option<Duration>, Reason>;
 
 /// A key that is given up.
-pub(super) enum Lost<'i, 'q, K, S> {
+pub(super) enum Lost<'i, 'q, K, V> {
     /// The worker still holds it.
-    Held(&'i mut Item<'q, K, S>),
+    Held(&'i mut Item<'q, K, V>),
     /// Its retry was dropped: it is idle, and closed.
-    Dropped(&'i KeyHandle<K>),
+    Dropped(&'i KeyHandle<K, V>),
 }
 
-impl<K, S> Lost<'_, '_, K, S> {
+impl<K, V> Lost<'_, '_, K, V> {
     pub(super) fn key(&self) -> &K {
         match self {
             Lost::Held(item) => item.key(),
@@ -46,24 +45,25 @@ impl<K, S> Lost<'_, '_, K, S> {
         }
     }
 
-    pub(super) fn handle(&self) -> KeyHandle<K> {
+    pub(super) fn handle(&self) -> KeyHandle<K, V> {
         match self {
             Lost::Held(item) => item.handle(),
             Lost::Dropped(key) => key.share(),
         }
     }
-}
 
-impl<K, V, S> Lost<'_, '_, Valued<K, V>, S> {
     pub(super) fn take_value(&mut self) -> Option<V> {
         match self {
             Lost::Held(item) => item.take(),
-            Lost::Dropped(key) => key.key().take_waiting(),
+            Lost::Dropped(key) => {
+                let (core, pin) = key.parts();
+                pin.carried(&core.values()?.carries).take_waiting()
+            }
         }
     }
 }
 
-impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
+impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     /// Handles the result of the function for a key. Never panics.
     ///
     /// Returns the call of an async hook, with the item, which the worker holds while it awaits the
@@ -71,11 +71,11 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
     #[must_use = "the hook is to be awaited"]
     pub(super) fn settle<'q>(
         &self,
-        mut item: Item<'q, K, S>,
+        mut item: Item<'q, K, V>,
         said: Said<E>,
         span: &Span,
         began: Epoch,
-    ) -> Option<(Item<'q, K, S>, Report<'a>)> {
+    ) -> Option<(Item<'q, K, V>, Report<'a>)> {
         // The panic hook has reported a panic in here, and no further report is needed: the drop of
         // the item finishes the key.
         let settle = move || {
@@ -108,12 +108,12 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
     /// Fails with the message of the limiter's panic.
     fn succeeded(
         &self,
-        item: &mut Item<'_, K, S>,
+        item: &mut Item<'_, K, V>,
         outcome: Outcome,
         span: &Span,
     ) -> Result<(), String> {
         let limited = match outcome {
-            Outcome::RequeueRateLimited if !self.queue.is_shutting_down() => {
+            Outcome::RequeueRateLimited if !self.queue.core.is_shutting_down() => {
                 catch_panic(|| item.try_retry(None, false))?.0
             }
             _ => Added::ShutDown,
@@ -151,7 +151,7 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
 
     fn failed(
         &self,
-        item: &mut Item<'_, K, S>,
+        item: &mut Item<'_, K, V>,
         failure: Failure<E>,
         retry: Retry,
         (span, began): (&Span, Epoch),
@@ -162,7 +162,10 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
         });
         let retries = catch_panic(|| {
             let counted = self.counted(item);
-            (counted.max(self.queue.num_requeues(item)), counted)
+            (
+                counted.max(self.queue.core.limiter.num_requeues(item)),
+                counted,
+            )
         });
         let next = retry.and_then(|after| match retries {
             Ok((retries, _)) if self.max_retries.is_some_and(|max| retries >= max) => {
@@ -199,6 +202,7 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
             Err(reason) => {
                 let given_up = GivenUp {
                     failure,
+                    value: None,
                     retries,
                     reason,
                 };
@@ -214,7 +218,7 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
 
     /// Ends the tries of a key, and keeps or reports it. Or returns the call of an async hook, which may be cancelled:
     /// the caller [ends the tries](Self::end_tries) after it.
-    fn give_up(&self, lost: Lost<'_, '_, K, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
+    fn give_up(&self, lost: Lost<'_, '_, K, V>, given_up: GivenUp<E, V>) -> Option<Report<'a>> {
         let hook = self.on_give_up.as_ref().map(|on_give_up| &on_give_up.hook);
         if !matches!(hook, Some(Hook::Async(_))) {
             self.end_tries(lost.key());
@@ -234,7 +238,7 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
         self.forget(key);
     }
 
-    fn pass_on(&self, mut lost: Lost<'_, '_, K, S>, given_up: GivenUp<E>) -> Option<Report<'a>> {
+    fn pass_on(&self, mut lost: Lost<'_, '_, K, V>, given_up: GivenUp<E, V>) -> Option<Report<'a>> {
         self.trace_given_up(lost.key(), &given_up);
         if let Some(keep) = &self.dead_letters
             && !matches!(given_up.reason, Reason::ShutDown | Reason::Dropped)
@@ -253,7 +257,7 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
 
     /// Reports the retries that a shut-down has dropped, one at each step of the iterator, which each
     /// worker runs when it ends. Never panics. Returns the calls of an async hook, with the keys.
-    pub(super) fn report_dropped(&self) -> impl Iterator<Item = (KeyHandle<K>, Report<'a>)> {
+    pub(super) fn report_dropped(&self) -> impl Iterator<Item = (KeyHandle<K, V>, Report<'a>)> {
         let mut from = 0;
         let dropped = iter::from_fn(move || {
             let on_give_up = self.on_give_up.as_ref()?;
@@ -269,11 +273,11 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
     /// Returns the delay, or why there is no retry.
     fn retry(
         &self,
-        item: &mut Item<'_, K, S>,
+        item: &mut Item<'_, K, V>,
         after: Option<Duration>,
     ) -> Result<Duration, Reason> {
         let add = || {
-            if !self.queue.is_shutting_down() {
+            if !self.queue.core.is_shutting_down() {
                 let (added, delay) = item.try_retry(after, true);
                 if added.is_accepted() {
                     return Some(delay);
@@ -319,7 +323,8 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
     /// Returns the number of retries of the key: the larger of the limiter's count and the workers'
     /// own count.
     pub(super) fn retries(&self, key: &K) -> u32 {
-        self.counted(key).max(self.queue.num_requeues(key))
+        self.counted(key)
+            .max(self.queue.core.limiter.num_requeues(key))
     }
 
     /// Returns the workers' own count.
@@ -335,7 +340,7 @@ impl<'a, K: Key, S: BuildHasher, E: fmt::Display> Loop<'a, K, S, E> {
             if let Some(retries) = self.retries.get() {
                 retries.forget(key);
             }
-            self.queue.forget(key);
+            self.queue.core.limiter.forget(key);
         });
     }
 }

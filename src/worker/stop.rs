@@ -88,7 +88,7 @@ mod tests {
             reads.get() >= 2
         };
         let parker = ThreadParker::current();
-        assert!(queue.get_unless(&parker, stopped).is_none());
+        assert!(queue.open.get_unless(&parker, stopped).is_none());
         assert!(matches!(poll(), Poll::Ready(Some(item)) if *item == 1));
     }
 }

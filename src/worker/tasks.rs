@@ -20,25 +20,26 @@
 //! The other awaits in this folder pass on what they await, and hold nothing.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::Arc;
 
+use super::job::{Back, Lane};
 use super::join::Join;
-use super::lend::{KeyOnly, Lend};
-use super::settle::Said;
 use super::trace::Span;
-use super::{IntoVerdict, Key, Loop, Report, Verdict, Workers, attempt};
+use super::{IntoVerdict, Job, Key, Loop, Report, Workers};
+use crate::queue::open::Source;
+use crate::sync::Mutex;
 use crate::sync::catch_panic::{catch_panic, catch_panic_async};
 use crate::wait::let_others_run;
-use crate::{ConfigError, Item};
+use crate::{ConfigError, GetAsync, Item};
 
 /// The most tasks of one [`Workers`].
 pub(super) const MOST_TASKS: usize = 1 << 16;
 
-impl<K, S, E> Workers<'_, K, S, E>
+impl<K, V, E> Workers<'_, K, V, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
+    V: Send + 'static,
     E: fmt::Display,
 {
     /// Like [`run`](Self::run), for any async executor: processes up to [`tasks`](Self::tasks) keys
@@ -49,8 +50,8 @@ where
     /// use more than one processor, spawn several of these futures over one queue, or use
     /// `spawn_on` (feature `tokio`), which runs each key in flight on a task.
     ///
-    /// It is `Send`, as `tokio::spawn` requires, if the workers are [`shared`](Self::shared) and `f`
-    /// is `Send` and `Sync` and owns what it uses: a function, or a closure `async move |key| ...`. Give the
+    /// It is `Send`, as `tokio::spawn` requires, if `f`
+    /// is `Send` and `Sync` and owns what it uses: an async function, or a closure `async move |job| ...`. Give the
     /// future itself to `spawn`, as below. The compiler cannot prove that an `async` block around
     /// it, or a future with a closure that borrows, is `Send`.
     ///
@@ -71,7 +72,7 @@ where
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
-    /// # use keyqueue::worker::Workers;
+    /// # use keyqueue::worker::{Job, Workers};
     /// # use std::cell::RefCell;
     /// # fn main() -> Result<(), keyqueue::ConfigError> {
     /// # pollster::block_on(async {
@@ -82,7 +83,7 @@ where
     /// let doubled = RefCell::new(Vec::new());
     /// Workers::new(&queue)
     ///     .tasks(2)
-    ///     .run_async(async |key: &u64| doubled.borrow_mut().push(key * 2))
+    ///     .run_async(async |job: Job<u64>| doubled.borrow_mut().push(*job * 2))
     ///     .await?;
     /// assert_eq!(doubled.into_inner(), [2, 4, 6]);
     /// # Ok(())
@@ -102,9 +103,9 @@ where
     /// # }
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (queue, app) = (Arc::new(WorkQueue::new()), Arc::new(App));
-    /// let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
-    /// let running = tokio::spawn(workers.run_async(async move |key| app.refresh(key).await));
+    /// let (queue, app) = (WorkQueue::<u64>::new(), Arc::new(App));
+    /// let workers = Workers::new(&queue).tasks(8);
+    /// let running = tokio::spawn(workers.run_async(async move |job| app.refresh(&job).await));
     ///
     /// queue.add(1);
     /// queue.drain_async().await;
@@ -114,18 +115,17 @@ where
     /// ```
     pub async fn run_async<F, R>(self, f: F) -> Result<(), ConfigError>
     where
-        F: AsyncFn(&K) -> R,
+        F: AsyncFn(Job<'static, K, V>) -> R,
         R: IntoVerdict<Error = E>,
     {
-        let f = async move |key: &K, _: &mut ()| f(key).await;
-        self.inner.run_async::<KeyOnly, _, R>(f).await
+        self.inner.run_async(f).await
     }
 }
 
-impl<K: Key, S: BuildHasher, E: fmt::Display> Loop<'_, K, S, E> {
-    pub(super) async fn run_async<M: Lend<K>, F, R>(self, f: F) -> Result<(), ConfigError>
+impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
+    async fn run_async<F, R>(self, f: F) -> Result<(), ConfigError>
     where
-        F: AsyncFn(&K, &mut M::Loan) -> R,
+        F: AsyncFn(Job<'static, K, V>) -> R,
         R: IntoVerdict<Error = E>,
     {
         let count = self.count(MOST_TASKS)?;
@@ -134,16 +134,19 @@ impl<K: Key, S: BuildHasher, E: fmt::Display> Loop<'_, K, S, E> {
         let shared = Arc::new((self, f));
         let work = |shared: Arc<(Self, F)>| async move {
             let (workers, f) = &*shared;
-            while let Some(item) = workers.queue.get_async().await {
+            let mut lane = Lane::new();
+            while let Some(item) = workers.get_async().await {
                 let span = Span::of(workers, &item);
                 let began = workers.epoch();
-                let mut held = workers.lend::<M>(item);
-                let (item, loan) = &mut *held;
-                let work = async { f(item.key(), loan).await.into_verdict() };
-                let said = workers.complete(item, &span, work).await;
+                let mut lent = workers.lend(item, lane.next());
+                let job = workers.own(&mut lent);
+                let work = async { call(f, job).await.into_verdict() };
+                let said = catch_panic_async(span.around(work)).await;
+                let (item, mark) = lent.into_item().take_back();
                 // `said` must not be kept over the next await: errors need not be `Send`.
-                let given_up = workers.settle(M::take_back(held.into_item()), said, &span, began);
-                workers.report(given_up, &span).await;
+                let said = said.map(|verdict| mark.on(verdict));
+                let given_up = workers.settle(item, said, &span, began);
+                workers.report(given_up, &span, lane.next()).await;
             }
             workers.report_dropped_async().await;
         };
@@ -151,25 +154,23 @@ impl<K: Key, S: BuildHasher, E: fmt::Display> Loop<'_, K, S, E> {
         Ok(())
     }
 
-    /// Runs the work on a key to its end.
-    pub(super) async fn complete(
-        &self,
-        item: &Item<'_, K, S>,
-        span: &Span,
-        work: impl Future<Output = Verdict<E>>,
-    ) -> Said<E> {
-        let work = attempt::around(|| self.attempt(item), work);
-        catch_panic_async(span.around(work)).await
+    pub(super) fn get_async(&self) -> GetAsync<'_, K, V> {
+        GetAsync::new(Source::borrowed(&self.queue))
     }
 
     /// Awaits the report of a key that is given up, which [`settle`](Self::settle) returns, and
     /// finishes the key. Then lets other tasks run.
-    pub(super) async fn report(&self, given_up: Option<(Item<'_, K, S>, Report<'_>)>, span: &Span) {
+    pub(super) async fn report(
+        &self,
+        given_up: Option<(Item<'_, K, V>, Report<'_>)>,
+        span: &Span,
+        back: &Arc<Mutex<Back<V>>>,
+    ) {
         if let Some((item, report)) = given_up {
             // The key is given up only once it is reported.
-            let held = self.lend::<KeyOnly>(item);
+            let held = self.lend(item, back);
             let _ = catch_panic_async(span.around(report)).await;
-            self.end_tries(held.0.key());
+            self.end_tries(held.item.key());
             let _ = catch_panic(|| held.done());
         }
         // Otherwise keys whose work is always ready would keep the thread, and starve other tasks.
@@ -184,4 +185,13 @@ impl<K: Key, S: BuildHasher, E: fmt::Display> Loop<'_, K, S, E> {
             self.end_tries(&held.into_item());
         }
     }
+}
+
+/// Calls the function. What this returns is opaque, so that the future that awaits it is `Send`: in that the compiler forgets
+/// lifetimes, also `'static`, and would ask whether `F` takes jobs of every lifetime.
+fn call<K, V, F, R>(f: &F, job: Job<'static, K, V>) -> impl Future<Output = R>
+where
+    F: AsyncFn(Job<'static, K, V>) -> R,
+{
+    f(job)
 }

@@ -1,16 +1,15 @@
 //! Workers that are threads.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
-use super::lend::{KeyOnly, Lend};
 use super::stop::StopFlag;
 use super::trace::Span;
-use super::{Hook, IntoVerdict, Key, Loop, Running, Verdict, Workers, attempt};
+use super::{Hook, IntoVerdict, Job, Key, Loop, Running, Verdict, Workers};
 use crate::queue::drain::Drain;
 use crate::sync::ThreadParker;
 use crate::sync::catch_panic::catch_panic;
@@ -25,15 +24,15 @@ use crate::{ConfigError, Drained};
 pub(super) const MOST_THREADS: usize = 1 << 13;
 
 /// A worker's function. Behind a pointer, so that the loop is compiled once for each queue and not for each function.
-type Function<'f, K, M, E> = dyn Fn(&K, &mut <M as Lend<K>>::Loan) -> Verdict<E> + Sync + 'f;
+type Function<'f, K, V, E> = dyn Fn(Job<'_, K, V>) -> Verdict<E> + Sync + 'f;
 
 /// A function that outlives the call.
-type OwnFunction<K, M, E> = Box<dyn Fn(&K, &mut <M as Lend<K>>::Loan) -> Verdict<E> + Send + Sync>;
+type OwnFunction<K, V, E> = Box<dyn Fn(Job<'_, K, V>) -> Verdict<E> + Send + Sync>;
 
-impl<K, S, E> Workers<'_, K, S, E>
+impl<K, V, E> Workers<'_, K, V, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync,
+    V: Send + 'static,
     E: fmt::Display,
 {
     /// Runs `f` on every key, on the set number of threads. Returns once the queue is shut down and
@@ -51,11 +50,11 @@ where
     /// [`on_give_up_async`](Self::on_give_up_async) is set, or if the system cannot start that many
     /// threads; the system's error is then the [`source`](std::error::Error::source). No key was
     /// delivered then.
-    pub fn run<R>(self, f: impl Fn(&K) -> R + Sync) -> Result<(), ConfigError>
+    pub fn run<R>(self, f: impl Fn(Job<'_, K, V>) -> R + Sync) -> Result<(), ConfigError>
     where
         R: IntoVerdict<Error = E>,
     {
-        self.inner.run::<KeyOnly>(&|key, ()| f(key).into_verdict())
+        self.inner.run(&|job| f(job).into_verdict())
     }
 
     /// Like [`run`](Self::run), but on background threads: returns immediately, with a handle to
@@ -67,13 +66,13 @@ where
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
-    /// # use keyqueue::worker::Workers;
-    /// # use std::sync::{Arc, mpsc};
-    /// let queue = Arc::new(WorkQueue::new());
+    /// # use keyqueue::worker::{Job, Workers};
+    /// # use std::sync::mpsc;
+    /// let queue = WorkQueue::new();
     /// let (done, results) = mpsc::channel();
-    /// let running = Workers::shared(Arc::clone(&queue))
+    /// let running = Workers::new(&queue)
     ///     .threads(2)
-    ///     .spawn(move |key: &u64| done.send(key * 2))?;
+    ///     .spawn(move |job: Job<u64>| done.send(*job * 2))?;
     ///
     /// queue.add(21);
     /// assert_eq!(results.recv(), Ok(42));
@@ -83,23 +82,22 @@ where
     /// ```
     pub fn spawn<R: IntoVerdict<Error = E>>(
         self,
-        f: impl Fn(&K) -> R + Send + Sync + 'static,
-    ) -> Result<Running<K, S>, ConfigError>
+        f: impl Fn(Job<'_, K, V>) -> R + Send + Sync + 'static,
+    ) -> Result<Running<K, V>, ConfigError>
     where
         Self: 'static,
     {
-        let f = move |key: &K, (): &mut ()| f(key).into_verdict();
-        self.inner.spawn::<KeyOnly>(Box::new(f))
+        self.inner.spawn(Box::new(move |job| f(job).into_verdict()))
     }
 }
 
-impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
+impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
     /// Runs threads that call `f`, of which the calling thread is one.
-    pub(super) fn run<M: Lend<K>>(self, f: &Function<'_, K, M, E>) -> Result<(), ConfigError> {
+    fn run(self, f: &Function<'_, K, V, E>) -> Result<(), ConfigError> {
         let (workers, started) = (&self, &OnceLock::new());
         let never = &StopFlag::new();
         thread::scope(|scope| {
-            let work = || workers.work::<M>(f, started, never);
+            let work = || workers.work(f, started, never);
             workers.start(1, started, |thread| {
                 thread.spawn_scoped(scope, work).map(drop)
             })?;
@@ -108,10 +106,7 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
         })
     }
 
-    pub(super) fn spawn<M: Lend<K> + 'static>(
-        self,
-        f: OwnFunction<K, M, E>,
-    ) -> Result<Running<K, S>, ConfigError>
+    fn spawn(self, f: OwnFunction<K, V, E>) -> Result<Running<K, V>, ConfigError>
     where
         Self: 'static,
     {
@@ -122,7 +117,7 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
             let shared = Arc::clone(&shared);
             running.workers.push(thread.spawn(move || {
                 let (workers, f, started, stop) = &*shared;
-                workers.work::<M>(f, started, stop);
+                workers.work(f, started, stop);
             })?);
             Ok(())
         });
@@ -149,7 +144,7 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
         }
         let count = self.count(MOST_THREADS)?;
         // A thread's name must not contain NUL, which a queue's name may.
-        let queue = self.queue.name().unwrap_or_default().replace('\0', "");
+        let queue = self.queue.core.name().unwrap_or_default().replace('\0', "");
         let result = (first..count).try_for_each(|n| {
             let name = format!("keyqueue-worker-{n} {queue}");
             start(Builder::new().name(name.trim_end().to_owned()))
@@ -163,12 +158,7 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
 
     /// Runs one thread's loop until the queue is shut down and empty, or `stop` is set, once it is
     /// known whether all threads have been started.
-    fn work<M: Lend<K>>(
-        &self,
-        f: &Function<'_, K, M, E>,
-        started: &OnceLock<bool>,
-        stop: &StopFlag,
-    ) {
+    fn work(&self, f: &Function<'_, K, V, E>, started: &OnceLock<bool>, stop: &StopFlag) {
         if !started.wait() {
             return;
         }
@@ -177,12 +167,7 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
         while let Some(mut item) = self.queue.get_unless(&parker, || stop.is_set()) {
             let span = Span::of(self, &item);
             let began = self.epoch();
-            let mut loan = M::lend(&mut item);
-            let attempt = || self.attempt(&item);
-            let call = || f(item.key(), &mut loan);
-            let work = || attempt::during(&attempt, call);
-            let said = span.within(|| catch_panic(work));
-            let item = M::take_back((item, loan));
+            let said = span.within(|| catch_panic(|| self.call(f, &mut item)));
             // No hook is async.
             drop(self.settle(item, said, &span, began));
         }
@@ -190,7 +175,7 @@ impl<K: Key, S: BuildHasher + Send + Sync, E: fmt::Display> Loop<'_, K, S, E> {
     }
 }
 
-impl<K: 'static, S: 'static> Running<K, S> {
+impl<K, V> Running<K, V> {
     /// Shuts the queue down, waits for at most `grace` until no key is queued or processing, then
     /// [aborts](Self::abort) the workers (W8). Returns how the wait ended and what is left: a key
     /// that is still queued then is not delivered to these workers. Workers that have nothing left to
@@ -200,15 +185,14 @@ impl<K: 'static, S: 'static> Running<K, S> {
     /// waits for its own key until the time is over.
     ///
     /// ```
-    /// # use keyqueue::worker::Workers;
+    /// # use keyqueue::worker::{Job, Workers};
     /// # use keyqueue::{DrainEnd, WorkQueue};
-    /// # use std::sync::Arc;
     /// # use std::thread;
     /// # use std::time::Duration;
-    /// let queue = Arc::new(WorkQueue::new());
+    /// let queue = WorkQueue::new();
     /// queue.add_all(0..1000);
-    /// let workers = Workers::shared(Arc::clone(&queue)).threads(2);
-    /// let running = workers.spawn(|_: &u64| thread::sleep(Duration::from_millis(10)))?;
+    /// let workers = Workers::new(&queue).threads(2);
+    /// let running = workers.spawn(|_: Job<u64>| thread::sleep(Duration::from_millis(10)))?;
     /// let drained = running.drain_within(Duration::from_millis(50));
     /// assert_eq!(drained.end, DrainEnd::TimedOut);
     /// assert!(drained.left.queued > 900);

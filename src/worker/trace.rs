@@ -3,7 +3,6 @@
 //! they are, in a program that never sets a subscriber.)
 
 use std::fmt;
-use std::hash::BuildHasher;
 
 use tracing::field::{self, Empty};
 use tracing::{Instrument, error, info_span, warn};
@@ -16,16 +15,16 @@ use crate::sync::catch_panic::catch_panic;
 pub(super) struct Span(tracing::Span);
 
 impl Span {
-    pub(super) fn of<K: Key, S: BuildHasher, E: fmt::Display>(
-        workers: &Loop<'_, K, S, E>,
-        item: &Item<'_, K, S>,
+    pub(super) fn of<K: Key, V: Send + 'static, E: fmt::Display>(
+        workers: &Loop<'_, K, V, E>,
+        item: &Item<'_, K, V>,
     ) -> Self {
         // The limiter is user code, which may panic.
         let retries = || catch_panic(|| workers.retries(item)).ok();
         Span(info_span!(
             target: "keyqueue",
             "key",
-            queue = workers.queue.name(),
+            queue = workers.queue.core.name(),
             key = workers.written(item.key()).map(field::display),
             attempt = retries().map(|retries| u64::from(retries) + 1),
             queue_seconds = item.queue_time().map(|time| time.as_secs_f64()),
@@ -53,7 +52,7 @@ pub(super) fn panicked(message: &str) {
 
 // A disabled event computes none of its fields. The `Display` of errors is user code, which may
 // panic.
-impl<K, S, E: fmt::Display> Loop<'_, K, S, E> {
+impl<K, V, E: fmt::Display> Loop<'_, K, V, E> {
     /// Returns the key in its `Debug` form, if it is to be recorded.
     fn written(&self, key: &K) -> Option<String> {
         let write = self.trace_keys?;
@@ -73,7 +72,7 @@ impl<K, S, E: fmt::Display> Loop<'_, K, S, E> {
         });
     }
 
-    pub(super) fn trace_given_up(&self, key: &K, given_up: &GivenUp<E>) {
+    pub(super) fn trace_given_up(&self, key: &K, given_up: &GivenUp<E, V>) {
         let reason = match given_up.reason {
             Reason::MaxRetries => "max_retries",
             Reason::ShutDown => "shut_down",

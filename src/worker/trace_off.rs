@@ -7,7 +7,7 @@ pub(super) struct Span;
 
 impl Span {
     #[inline]
-    pub(super) fn of<K, S, E>(_: &Loop<'_, K, S, E>, _: &Item<'_, K, S>) -> Self {
+    pub(super) fn of<K, V, E>(_: &Loop<'_, K, V, E>, _: &Item<'_, K, V>) -> Self {
         Span
     }
 
@@ -28,10 +28,10 @@ impl Span {
 #[inline]
 pub(super) fn panicked(_: &str) {}
 
-impl<K, S, E> Loop<'_, K, S, E> {
+impl<K, V, E> Loop<'_, K, V, E> {
     #[inline]
     pub(super) fn trace_failed(&self, _: &K, _: &Failed<'_, E>) {}
 
     #[inline]
-    pub(super) fn trace_given_up(&self, _: &K, _: &GivenUp<E>) {}
+    pub(super) fn trace_given_up(&self, _: &K, _: &GivenUp<E, V>) {}
 }

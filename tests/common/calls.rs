@@ -16,9 +16,10 @@ use keyqueue::WorkQueue;
 
 /// Makes every kind of call that does not wait, but for those that end or empty the queue.
 /// `key` returns a key for each number.
-pub(crate) fn everything<K>(queue: &WorkQueue<K>, key: impl Fn(u64) -> K)
+pub(crate) fn everything<K, V>(queue: &WorkQueue<K, V>, key: impl Fn(u64) -> K)
 where
     K: Hash + Eq + Send + Sync + 'static,
+    V: Send + 'static,
 {
     // New keys each time: these are interned, in any shard.
     static NEXT: AtomicU64 = AtomicU64::new(1000);
@@ -33,8 +34,8 @@ where
     );
     (0..20).for_each(|n| _ = queue.add(new(n)));
     queue.entry(new(21)).level(0).add();
-    let _ = queue.entry(new(22)).refuse().add();
-    let _ = queue.entry(new(23)).within(Duration::ZERO).add();
+    let _ = queue.entry(new(22)).try_add();
+    let _ = queue.entry(new(23)).within(Duration::ZERO).try_add();
     queue.add_after(new(24), HOUR);
     queue.cancel(&new(24));
     queue.add_after(new(25), MS);
@@ -49,21 +50,22 @@ where
 }
 
 /// A call that user code makes.
-pub(crate) type Call<K> = fn(&WorkQueue<K>);
+pub(crate) type Call<K, V = ()> = fn(&WorkQueue<K, V>);
 
 /// A waker that makes one call, each time it is woken, of a queue that may have been dropped.
-pub(crate) struct Calls<K> {
-    queue: Weak<WorkQueue<K>>,
-    call: Call<K>,
+pub(crate) struct Calls<K, V = ()> {
+    queue: Weak<WorkQueue<K, V>>,
+    call: Call<K, V>,
     /// How many calls have returned.
     returned: AtomicUsize,
 }
 
-impl<K> Calls<K>
+impl<K, V> Calls<K, V>
 where
     K: Send + Sync + 'static,
+    V: Send + 'static,
 {
-    pub(crate) fn new(queue: &Arc<WorkQueue<K>>, call: Call<K>) -> (Arc<Self>, Waker) {
+    pub(crate) fn new(queue: &Arc<WorkQueue<K, V>>, call: Call<K, V>) -> (Arc<Self>, Waker) {
         let calls = Arc::new(Calls {
             queue: Arc::downgrade(queue),
             call,
@@ -78,9 +80,10 @@ where
     }
 }
 
-impl<K> Wake for Calls<K>
+impl<K, V> Wake for Calls<K, V>
 where
     K: Send + Sync + 'static,
+    V: Send + 'static,
 {
     fn wake(self: Arc<Self>) {
         if let Some(queue) = self.queue.upgrade() {

@@ -41,7 +41,7 @@ pub(crate) const fn scaled(n: usize) -> usize {
 // ---- configurations -------------------------------------------------------------------------
 
 /// A queue of any configuration has this type.
-pub(crate) type Queue<K> = WorkQueue<K, Hashing>;
+pub(crate) type Queue<K> = WorkQueue<K, (), Hashing>;
 
 /// Hashes as by default, and keeps some of the bits.
 #[derive(Clone, Debug)]
@@ -218,13 +218,13 @@ pub(crate) fn with_these_queues(configs: &[Config], body: impl Fn(&Config)) {
 }
 
 /// Takes every queued key, one after the other, each done before the next.
-pub(crate) fn take_all<K: Clone, S>(queue: &WorkQueue<K, S>) -> Vec<K> {
+pub(crate) fn take_all<K: Clone, V, S>(queue: &WorkQueue<K, V, S>) -> Vec<K> {
     queue.try_iter().map(|item| item.key().clone()).collect()
 }
 
 /// Fails if a key is queued, or if the queue is shut down.
 #[track_caller]
-pub(crate) fn assert_nothing_queued<K: Debug, S>(queue: &WorkQueue<K, S>) {
+pub(crate) fn assert_nothing_queued<K: Debug, V, S>(queue: &WorkQueue<K, V, S>) {
     assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
     assert_eq!(queue.len(), 0);
 }
@@ -235,17 +235,17 @@ pub(crate) fn figures(left: Remaining) -> (usize, usize, usize) {
 }
 
 /// The number of getters on the queue's wait list.
-pub(crate) fn waiting<K, S>(queue: &WorkQueue<K, S>) -> usize {
+pub(crate) fn waiting<K, V, S>(queue: &WorkQueue<K, V, S>) -> usize {
     shown(queue, "waiting")
 }
 
 /// The number of adds in the line for room.
-pub(crate) fn waiting_adds<K, S>(queue: &WorkQueue<K, S>) -> usize {
+pub(crate) fn waiting_adds<K, V, S>(queue: &WorkQueue<K, V, S>) -> usize {
     shown(queue, "waiting_adds")
 }
 
 /// A number in the queue's `Debug` form.
-fn shown<K, S>(queue: &WorkQueue<K, S>, field: &str) -> usize {
+fn shown<K, V, S>(queue: &WorkQueue<K, V, S>, field: &str) -> usize {
     let text = format!("{queue:?}");
     let (_, rest) = text.split_once(&format!(" {field}: ")).expect(field);
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, secs};
 use crate::common::{scaled, take_all};
-use keyqueue::{Added, Clock, Counts, Cursor, Listed, State, ValueQueue, WorkQueue, merge};
+use keyqueue::{Added, Clock, Counts, Cursor, Listed, State, WorkQueue, merge};
 
 /// The keys on all pages, the number of pages, and what was counted.
 fn pages(queue: &WorkQueue<u64>, listed: Listed, max: usize) -> (Vec<u64>, usize, Counts) {
@@ -151,16 +151,16 @@ fn a_key_that_is_busy_is_run_now_as_by_an_add() {
     drop(item);
     assert_eq!(take_all(&queue), [2, 1]);
     // The room of the delays is free again.
-    assert!(queue.entry(3).refuse().add().is_ok());
-    assert!(queue.entry(4).refuse().add().is_ok());
-    assert!(queue.entry(5).refuse().add().is_err());
+    assert!(queue.entry(3).try_add().is_ok());
+    assert!(queue.entry(4).try_add().is_ok());
+    assert!(queue.entry(5).try_add().is_err());
 }
 
 #[test] // X3 V2
 fn a_delayed_value_goes_with_its_key_that_is_run_now() {
     let (clock, time) = Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
-    let queue: ValueQueue<u64, Vec<u32>> = builder.merge(merge::append).build().unwrap();
+    let queue: WorkQueue<u64, Vec<u32>> = builder.merge(merge::append).build().unwrap();
     queue.entry(1).after(HOUR).put(vec![1]);
     assert_eq!(queue.run_now(&1), Some(Added::Queued));
     queue.put(1, vec![2]);
@@ -174,7 +174,7 @@ fn a_delayed_value_goes_with_its_key_that_is_run_now() {
 
 #[test] // X2
 fn the_value_that_waits_can_be_looked_at() {
-    let queue: ValueQueue<u64, Vec<u32>> =
+    let queue: WorkQueue<u64, Vec<u32>> =
         WorkQueue::builder().merge(merge::append).build().unwrap();
     queue.put(1, vec![7]);
     let read = || {
@@ -191,7 +191,7 @@ fn the_value_that_waits_can_be_looked_at() {
 
 #[test] // X2 V4
 fn a_panic_while_a_value_is_looked_at_reaches_the_caller_alone() {
-    let queue: ValueQueue<u64, Vec<u32>> =
+    let queue: WorkQueue<u64, Vec<u32>> =
         WorkQueue::builder().merge(merge::append).build().unwrap();
     queue.put(1, vec![7]);
     let page = queue.page(Cursor::default(), Listed::All, 10);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use keyqueue::worker::{DeadLetters, ValueDeadLetters};
+use keyqueue::worker::DeadLetters;
 use keyqueue::{WorkQueue, merge};
 
 const MS: Duration = Duration::from_millis(1);
@@ -27,13 +27,8 @@ fn what_a_call_refuses_must_be_looked_at() {
     #[expect(unused_must_use)]
     queue.hold_group(&"not a number", MS);
     #[expect(unused_must_use)]
-    queue.release_group(&"not a number");
-    #[expect(unused_must_use)]
     queue.try_get();
     let letters = DeadLetters::<u64>::new(1).unwrap();
-    #[expect(unused_must_use)]
-    letters.put_back(0);
-    let letters = ValueDeadLetters::<u64, u64>::new(1).unwrap();
     #[expect(unused_must_use)]
     letters.put_back(0);
     assert_eq!(queue.take_left().len(), 4);
@@ -43,8 +38,8 @@ fn what_a_call_refuses_must_be_looked_at() {
 fn an_add_may_be_a_statement() {
     let queue = WorkQueue::builder().merge(merge::append).build().unwrap();
     queue.put(1_u64, vec![1_u32]);
-    queue.update(1, |all| all.push(2));
-    queue.handle(2.into()).put(vec![1]);
+    queue.entry(1).update(|all| all.push(2));
+    queue.handle(2).put(vec![1]);
     let keys = WorkQueue::<u64>::new();
     keys.add(1);
     keys.add_after(2, HOUR);

@@ -13,7 +13,7 @@ use crate::common::timed::{built, ms};
 use crate::common::{
     Config, Queue, Task, panicking_waker, poll, take_all, with_queues, with_these_queues,
 };
-use keyqueue::{Added, KeyHandle};
+use keyqueue::{Added, KeyHandle, WorkQueue, merge};
 
 // ---- keys that panic ------------------------------------------------------------------------
 
@@ -368,4 +368,48 @@ fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
         }
         assert!(poll(&mut first, Waker::noop()).is_ready());
     });
+}
+
+/// What a panic says.
+fn panics<R>(f: impl FnOnce() -> R) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(|| _ = f())).unwrap_err();
+    panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref().cloned())
+        .unwrap()
+}
+
+#[test] // V2
+fn a_value_that_is_not_there_panics_when_it_is_asked_for() {
+    let queue = WorkQueue::<u64>::new();
+    assert_eq!(queue.put(1, ()), Added::Queued, "as an add");
+    let mut item = queue.get().unwrap();
+    assert!(panics(|| item.value()).contains("the queue has none"));
+    assert!(panics(|| item.value_mut()).contains("the queue has none"));
+    assert_eq!(item.take(), None);
+    assert_eq!(queue.add(1), Added::Deferred);
+    item.done();
+    assert_eq!(take_all(&queue), [1]);
+
+    let queue = WorkQueue::builder().merge(merge::sum).build().unwrap();
+    queue.put("a", 1);
+    let mut item = queue.get().unwrap();
+    assert_eq!((*item.value(), item.take()), (1, Some(1)));
+    assert!(panics(|| item.value()).contains("the value was taken"));
+    assert!(panics(|| item.value_mut()).contains("the value was taken"));
+    assert_eq!(item.take(), None);
+    drop(item);
+    assert_eq!(queue.put("a", 2), Added::Queued);
+}
+
+#[test] // V6
+fn a_tracked_entry_of_a_queue_without_values_panics() {
+    let queue = WorkQueue::<u64>::builder().capacity(1).build().unwrap();
+    let handle = queue.handle(2);
+    let text = "tracked adds need a queue with `Builder::merge`";
+    assert_eq!(panics(|| queue.entry(1).tracked()), text);
+    assert_eq!(panics(|| handle.entry().tracked()), text);
+    assert_eq!((queue.len(), queue.contains(&1)), (0, false));
+    assert_eq!(queue.entry(1).try_add(), Ok(Added::Queued));
 }

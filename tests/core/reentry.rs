@@ -77,7 +77,7 @@ fn the_drop_of_a_key_may_call_the_queue_in_an_add_of_a_known_key() {
         let _handle = queue.handle(Key(1, None));
         assert!(queue.add(key(1)).is_accepted());
         assert!(queue.entry(key(1)).level(1).add().is_accepted());
-        assert!(queue.entry(key(1)).refuse().add().is_ok());
+        assert!(queue.entry(key(1)).try_add().is_ok());
         assert!(queue.add_after(key(1), MS).is_accepted());
         drop(queue.handle(key(1)));
         assert!(queue.entry(key(1)).wait().add().is_accepted());
@@ -91,7 +91,7 @@ fn the_drop_of_a_key_may_call_the_queue_when_the_queue_refuses_it() {
         assert_eq!(queue.add(key(1)), Added::ShutDown);
         assert_eq!(queue.entry(key(1)).wait().add(), Added::ShutDown);
         assert_eq!(queue.add_after(key(1), MS), Added::ShutDown);
-        assert_eq!(queue.entry(key(1)).refuse().add(), Ok(Added::ShutDown));
+        assert_eq!(queue.entry(key(1)).try_add(), Ok(Added::ShutDown));
     });
 }
 

@@ -2,12 +2,16 @@
 
 use std::error::Error;
 use std::fmt;
+use std::hash::RandomState;
 use std::panic::catch_unwind;
 use std::sync::Mutex;
 
 use keyqueue::limiter::default_controller;
-use keyqueue::worker::{GivenUp, Running, Workers};
-use keyqueue::{Added, Batch, GetAsync, Item, Remaining, WorkQueue};
+use keyqueue::worker::{DeadLetters, Failures, GivenUp, Job, Running, Workers};
+use keyqueue::{
+    Added, Batch, Builder, Cursor, GetAsync, Item, Iter, KeyHandle, KeySnapshot, Left, Listed,
+    Page, Remaining, ShutDownOnDrop, WorkQueue, merge,
+};
 
 /// Workers over `queue`, and what is taken from it, by types that name the key alone.
 struct Named<'q> {
@@ -37,6 +41,63 @@ fn types_name_the_key_alone_if_the_rest_is_the_default() {
     queue.shut_down();
     assert!(named.running.is_none());
     named.workers.threads(1).run(|_| ()).unwrap();
+}
+
+/// The same of a queue of values, by types that name the key and the value, and no hasher.
+struct NamedWithValue<'q> {
+    handle: KeyHandle<u64, Vec<u32>>,
+    end: ShutDownOnDrop<'q, u64, Vec<u32>>,
+    keys: Iter<'q, u64, Vec<u32>>,
+    page: Page<'q, u64, Vec<u32>>,
+    known: Vec<KeySnapshot<'q, u64, Vec<u32>>>,
+    item: Item<'static, u64, Vec<u32>>,
+    workers: Workers<'q, u64, Vec<u32>, String>,
+    letters: DeadLetters<u64, Vec<u32>>,
+    failures: Failures<u64, Vec<u32>>,
+    left: Vec<Left<u64, Vec<u32>>>,
+}
+
+#[test]
+fn types_name_no_hasher() {
+    let builder: Builder<u64> = WorkQueue::builder();
+    let builder = builder.merge(merge::append);
+    let builder: Builder<u64, Vec<u32>, RandomState> = builder.hasher(RandomState::new());
+    let queue: WorkQueue<u64, Vec<u32>, RandomState> = builder.build().unwrap();
+    (1..=3).for_each(|key| _ = queue.put(key, vec![key as u32]));
+    let mut named = NamedWithValue {
+        handle: queue.handle(9),
+        end: queue.shut_down_on_drop(),
+        keys: queue.iter(),
+        page: queue.page(Cursor::default(), Listed::All, 9),
+        known: queue.snapshot(),
+        item: queue.get().unwrap().into_owned(),
+        workers: Workers::new(&queue),
+        letters: DeadLetters::new(1).unwrap(),
+        failures: Failures::new(1).unwrap(),
+        left: Vec::new(),
+    };
+    assert_eq!(*named.item.value(), [1]);
+    assert_eq!(*named.keys.next().unwrap().value(), [2]);
+    assert_eq!((named.page.keys.len(), named.known.len()), (3, 3));
+    let work = |mut job: Job<'_, u64, Vec<u32>>| {
+        queue.shut_down();
+        assert_eq!((*job, job.take()), (3, Some(vec![3])));
+        named.handle.add();
+    };
+    let workers = named.workers.threads(1).failures(&named.failures);
+    let workers = workers.dead_letters(&named.letters);
+    let run = move |job: Job<'_, u64, Vec<u32>>| -> Result<(), String> {
+        work(job);
+        Ok(())
+    };
+    workers.run(run).unwrap();
+    assert_eq!(named.item.retry(), Added::ShutDown);
+    named.left = queue.take_left();
+    assert_eq!(
+        (named.left[0].key, named.left[0].value.take()),
+        (1, Some(vec![1]))
+    );
+    drop(named.end);
 }
 
 #[test]

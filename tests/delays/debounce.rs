@@ -144,7 +144,7 @@ fn a_debounced_add_of_a_key_that_comes_sooner_merges_if_adds_supersede() {
 #[test] // T4, B1
 fn a_key_that_is_debounced_needs_no_more_room() {
     let (queue, time) = built::<u64>(|builder| builder.capacity(1));
-    let full = |key: u64| queue.entry(key).refuse().debounce(QUIET, LIMIT).add();
+    let full = |key: u64| queue.entry(key).debounce(QUIET, LIMIT).try_add();
     assert_eq!(full(1), Ok(Added::Delayed));
     time.advance(ms(50));
     assert_eq!(full(1), Ok(Added::Delayed));

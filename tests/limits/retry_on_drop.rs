@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::Task;
 use crate::common::timed::{HOUR, MS, built, ms};
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue::{Added, DrainEnd, Item, MockClock, OwnedItem, RetryOnDrop, State, WorkQueue};
+use keyqueue::{Added, DrainEnd, Item, MockClock, RetryOnDrop, State, WorkQueue};
 
 type Queue = WorkQueue<u32>;
 
@@ -70,8 +70,7 @@ fn a_panic_retries_the_key() {
     assert_retried(&queue, 1);
 
     queue.add(1);
-    let queue = Arc::new(queue);
-    let item = queue.get_owned().unwrap().retry_on_drop();
+    let item = queue.get().unwrap().into_owned().retry_on_drop();
     let panics = || {
         let _item = item;
         resume_unwind(Box::new("the work fails"));
@@ -87,7 +86,9 @@ fn a_task_that_is_dropped_retries_the_key() {
     let task = Task::waiting(Box::pin({
         let queue = Arc::clone(&queue);
         async move {
-            let item = queue.get_owned_async().await.unwrap().retry_on_drop();
+            let item = queue.get_async().await.unwrap().into_owned();
+            drop(queue);
+            let item = item.retry_on_drop();
             std::future::pending::<()>().await;
             item.done();
         }
@@ -115,10 +116,9 @@ fn a_guard_that_is_done_or_unwrapped_retries_nothing() {
     assert_finished_for_good(&queue);
 
     queue.add(1);
-    let queue = Arc::new(queue);
-    let guard = queue.get_owned().unwrap().retry_on_drop();
+    let guard = queue.get().unwrap().into_owned().retry_on_drop();
     assert_eq!(format!("{guard:?}"), "RetryOnDrop(Item(1))");
-    let item: OwnedItem<_, _> = guard.into_item();
+    let item: Item<'static, _> = guard.into_item();
     item.done();
     assert_finished_for_good(&queue);
 }
@@ -171,9 +171,9 @@ fn a_shut_down_drops_and_counts_the_retry_of_a_guard() {
 
 #[test] // C7 S6
 fn a_guard_that_has_the_last_reference_to_its_queue_can_be_dropped() {
-    let queue = Arc::new(WorkQueue::from_iter(["a"]));
+    let queue = WorkQueue::from_iter(["a"]);
     let handle = queue.handle("a");
-    let item = queue.get_owned().unwrap().retry_on_drop();
+    let item = queue.get().unwrap().into_owned().retry_on_drop();
     drop(queue);
     drop(item);
     assert_eq!(handle.add(), Added::ShutDown);
@@ -198,12 +198,11 @@ impl RateLimiter<u32> for Broken {
 #[test] // C7
 fn a_limiter_that_panics_leaves_the_key_finished_also_while_a_panic_unwinds() {
     let (queue, _time) = built(|builder| builder.rate_limiter(Broken));
-    let queue = Arc::new(queue);
     queue.add_all([1, 2, 3]);
     drop(queue.get().unwrap().retry_on_drop());
     let cause = catch_unwind(|| {
         let _item = queue.get().unwrap().retry_on_drop();
-        let _owned = queue.get_owned().unwrap().retry_on_drop();
+        let _owned = queue.get().unwrap().into_owned().retry_on_drop();
         resume_unwind(Box::new("the work fails"));
     });
     let cause = cause.expect_err("the work fails");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::timed::HOUR;
 use crate::common::{alone, eventually, poll, waiting, watchdog};
-use keyqueue::{Added, Clock, ValueQueue, WorkQueue, merge};
+use keyqueue::{Added, Clock, WorkQueue, merge};
 use rig::heap::{allocations, allocations_of, held};
 
 /// A queue with room for all keys: the overflow behind the ring allocates.
@@ -90,8 +90,8 @@ fn updating_what_is_known_by_a_borrowed_key_allocates_nothing() {
     alone(|| {
         let builder = WorkQueue::builder().merge(merge::append).capacity(1 << 20);
         let builder = builder.weight(Vec::len).levels(3);
-        let queue: ValueQueue<String, Vec<u64>> = builder.build().unwrap();
-        let handle = queue.handle("client".to_owned().into());
+        let queue: WorkQueue<String, Vec<u64>> = builder.build().unwrap();
+        let handle = queue.handle("client".to_owned());
         let mut events = Vec::with_capacity(8);
         let mut round = || {
             let entry = || queue.entry_ref("client");
@@ -103,8 +103,8 @@ fn updating_what_is_known_by_a_borrowed_key_allocates_nothing() {
             );
             assert_eq!(entry().wait().update(|new| new.push(1)), Added::Merged);
             assert_eq!(entry().level(0).update(|new| new.push(2)), Added::Merged);
-            assert!(entry().refuse().update(|new| new.push(3)).is_ok());
-            assert!(entry().within(HOUR).update(|new| new.push(4)).is_ok());
+            assert!(entry().try_update(|new| new.push(3)).is_ok());
+            assert!(entry().within(HOUR).try_update(|new| new.push(4)).is_ok());
             assert_eq!(
                 pollster::block_on(entry().update_async(|new| new.push(5))),
                 Added::Merged

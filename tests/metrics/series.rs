@@ -230,7 +230,7 @@ fn the_size_of_a_store_of_dead_letters_its_age_and_what_it_loses_are_reported() 
     let work = |keys: &[&'static str]| {
         queue.add_all(keys.iter().copied());
         let workers = Workers::new(queue).tasks(1).dead_letters(&store);
-        let mut run = Box::pin(workers.run_async(async |_: &&str| Verdict::GiveUp("no")));
+        let mut run = Box::pin(workers.run_async(async |_| Verdict::GiveUp("no")));
         assert!(poll_until_idle(&mut run).is_pending());
     };
     work(&[]);

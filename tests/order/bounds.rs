@@ -29,10 +29,10 @@ fn assert_room(queue: &Queue, room: usize) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     for n in 0..room {
         let key = &KEYS[NEXT.fetch_add(1, Ordering::Relaxed)];
-        let added = queue.entry(&**key).refuse().add();
+        let added = queue.entry(&**key).try_add();
         assert_eq!(added, Ok(Added::Queued), "room for {n} of {room}");
     }
-    assert_eq!(queue.entry("full").refuse().add(), Err(Full("full")));
+    assert_eq!(queue.entry("full").try_add(), Err(Full("full")));
 }
 
 #[test] // B1
@@ -40,20 +40,20 @@ fn a_key_that_is_there_already_needs_no_room() {
     let queue = bounded(3);
     queue.add("processing");
     let item = queue.get().unwrap();
-    queue.entry("queued").refuse().add().unwrap();
+    queue.entry("queued").try_add().unwrap();
     queue.add_after("delayed", HOUR);
-    queue.entry("other").refuse().add().unwrap();
-    assert_eq!(queue.entry("new").refuse().add(), Err(Full("new")));
-    assert_eq!(queue.entry("queued").refuse().add(), Ok(Added::Merged));
-    assert_eq!(
-        queue.entry("processing").refuse().add(),
-        Ok(Added::Deferred)
-    );
-    assert_eq!(queue.entry("processing").refuse().add(), Ok(Added::Merged));
-    assert_eq!(queue.entry("delayed").refuse().add(), Ok(Added::Queued));
+    queue.entry("other").try_add().unwrap();
+    assert_eq!(queue.entry("new").try_add(), Err(Full("new")));
+    assert_eq!(queue.entry("queued").try_add(), Ok(Added::Merged));
+    assert_eq!(queue.entry("processing").try_add(), Ok(Added::Deferred));
+    assert_eq!(queue.entry("processing").try_add(), Ok(Added::Merged));
+    assert_eq!(queue.entry("delayed").try_add(), Ok(Added::Queued));
     assert_eq!(queue.entry("queued").wait().add(), Added::Merged);
     assert_eq!(queue.add_after("delayed", HOUR), Added::Delayed);
-    let wait = queue.entry("new").within(Duration::from_millis(1)).add();
+    let wait = queue
+        .entry("new")
+        .within(Duration::from_millis(1))
+        .try_add();
     assert_eq!(wait, Err(Full("new")));
     drop(item);
     assert!(queue.cancel(&"delayed"));
@@ -66,10 +66,10 @@ fn a_key_that_is_known_and_idle_needs_room() {
     let queue = bounded(1);
     let handle = queue.handle("a");
     handle.add();
-    assert_eq!(queue.entry("b").refuse().add(), Err(Full("b")));
+    assert_eq!(queue.entry("b").try_add(), Err(Full("b")));
     queue.get().unwrap().done();
     queue.add("b");
-    assert_eq!(queue.entry("a").refuse().add(), Err(Full("a")));
+    assert_eq!(queue.entry("a").try_add(), Err(Full("a")));
 }
 
 #[test] // B1
@@ -141,7 +141,7 @@ fn what_was_accepted_is_never_refused() {
     queue.add("b");
     let items: Vec<_> = queue.try_iter().take(2).collect();
     for key in ["c", "d"] {
-        queue.entry(key).refuse().add().unwrap();
+        queue.entry(key).try_add().unwrap();
     }
     // Retries of what workers hold, dirty keys, other adds, and delays that end exceed the bound.
     for item in items {
@@ -154,7 +154,7 @@ fn what_was_accepted_is_never_refused() {
     assert_eq!(queue.len(), 6);
     // There is room once fewer than the capacity wait, whatever was above it.
     for left in (1..6).rev() {
-        assert!(queue.entry("new").refuse().add().is_err(), "{left}");
+        assert!(queue.entry("new").try_add().is_err(), "{left}");
         queue.get().unwrap().done();
     }
     assert_room(&queue, 1);
@@ -169,7 +169,7 @@ fn adds_that_wait_get_room_in_their_order() {
     queue.get().unwrap().done();
     assert_eq!((first.wakes(), second.wakes()), (1, 0));
     // The room is the first one's, although it has not added yet.
-    assert_eq!(queue.entry("b").refuse().add(), Err(Full("b")));
+    assert_eq!(queue.entry("b").try_add(), Err(Full("b")));
     second.assert_pending();
     assert_eq!(first.output(), Added::Queued);
     assert_eq!(*queue.get().unwrap(), "first");
@@ -221,7 +221,7 @@ fn a_shut_down_ends_every_wait() {
         let mut task = Task::waiting(Box::pin(queue.entry("b").add_async()));
         thread::scope(|scope| {
             let wait = scope.spawn(|| queue.entry("c").wait().add());
-            let timed = scope.spawn(|| queue.entry("d").within(HOUR).add());
+            let timed = scope.spawn(|| queue.entry("d").within(HOUR).try_add());
             if now {
                 queue.shut_down_now();
             } else {
@@ -232,7 +232,7 @@ fn a_shut_down_ends_every_wait() {
         });
         assert_eq!(task.output(), Added::ShutDown);
         assert_eq!(queue.entry("e").wait().add(), Added::ShutDown);
-        assert_eq!(queue.entry("a").refuse().add(), Ok(Added::ShutDown));
+        assert_eq!(queue.entry("a").try_add(), Ok(Added::ShutDown));
     }
 }
 
@@ -240,10 +240,10 @@ fn a_shut_down_ends_every_wait() {
 fn a_queue_without_a_bound_is_never_full() {
     let queue = WorkQueue::<u64>::new();
     for key in 0..1000 {
-        assert_eq!(queue.entry(key).refuse().add(), Ok(Added::Queued));
+        assert_eq!(queue.entry(key).try_add(), Ok(Added::Queued));
     }
     assert_eq!(queue.entry(1000).wait().add(), Added::Queued);
-    let added = queue.entry(1000).within(Duration::ZERO).add();
+    let added = queue.entry(1000).within(Duration::ZERO).try_add();
     assert_eq!(added, Ok(Added::Merged));
     assert_eq!(
         pollster::block_on(queue.entry(1001).add_async()),
@@ -279,7 +279,7 @@ fn counts_tell_what_waits() {
 #[test] // B1 D4
 fn a_getter_that_a_delay_wakes_finds_the_room_of_each_key_counted_once() {
     // A waker whose call panics does not return.
-    let call: Call<u64> = |queue| assert_eq!(queue.entry(9).refuse().add(), Ok(Added::Queued));
+    let call: Call<u64> = |queue| assert_eq!(queue.entry(9).try_add(), Ok(Added::Queued));
     for (queued, delayed) in [(0, 1), (1, 2), (0, 100)] {
         let capacity = queued + delayed + 1;
         let (queue, time) = built(|builder| builder.capacity(capacity as usize));

@@ -24,7 +24,7 @@ impl Settings {
         [None, Some(0), Some(9)].into_iter().flat_map(with)
     }
 
-    fn of<'q, N, X>(self, mut entry: Entry<'q, N, X>) -> Entry<'q, N, X> {
+    fn of<'q, K, V, X>(self, mut entry: Entry<'q, K, V, X>) -> Entry<'q, K, V, X> {
         if let Some(level) = self.level {
             entry = entry.level(level);
         }
@@ -47,19 +47,19 @@ fn every_setting_goes_with_every_other() {
             let by_handle = || settings.of(handle.entry());
             let added = match way {
                 0 => owned().add(),
-                1 => owned().refuse().add().unwrap(),
+                1 => owned().try_add().unwrap(),
                 2 => owned().wait().add(),
-                3 => owned().within(HOUR).add().unwrap(),
+                3 => owned().within(HOUR).try_add().unwrap(),
                 4 => pollster::block_on(owned().add_async()),
                 5 => borrowed().add(),
-                6 => borrowed().refuse().add().unwrap(),
+                6 => borrowed().try_add().unwrap(),
                 7 => borrowed().wait().add(),
-                8 => borrowed().within(HOUR).add().unwrap(),
+                8 => borrowed().within(HOUR).try_add().unwrap(),
                 9 => pollster::block_on(borrowed().add_async()),
                 10 => by_handle().add(),
-                11 => by_handle().refuse().add().unwrap(),
+                11 => by_handle().try_add().unwrap(),
                 12 => by_handle().wait().add(),
-                13 => by_handle().within(HOUR).add().unwrap(),
+                13 => by_handle().within(HOUR).try_add().unwrap(),
                 _ => pollster::block_on(by_handle().add_async()),
             };
             let is_delayed = settings.delay.is_some_and(|delay| !delay.is_zero());
@@ -68,7 +68,7 @@ fn every_setting_goes_with_every_other() {
                 false => assert_eq!(added, Added::Queued, "{way} {settings:?}"),
             }
             assert!(
-                queue.entry_ref("b").refuse().add().is_err(),
+                queue.entry_ref("b").try_add().is_err(),
                 "{way} {settings:?}"
             );
             time.advance(secs(1));
@@ -76,10 +76,7 @@ fn every_setting_goes_with_every_other() {
             let item = queue.try_get().unwrap();
             let level = settings.level.unwrap_or(1).min(2);
             assert_eq!((item.as_str(), item.level()), ("a", level));
-            assert!(
-                queue.entry_ref("b").refuse().add().is_ok(),
-                "{way} {settings:?}"
-            );
+            assert!(queue.entry_ref("b").try_add().is_ok(), "{way} {settings:?}");
         }
     }
 }
@@ -91,19 +88,19 @@ fn what_is_refused_comes_back_and_nothing_has_changed() {
     let handle = queue.handle("handle".to_owned());
     for settings in Settings::all() {
         let owned = settings.of(queue.entry("owned".to_owned()));
-        assert_eq!(owned.refuse().add(), Err(Full("owned".to_owned())));
+        assert_eq!(owned.try_add(), Err(Full("owned".to_owned())));
         let borrowed = settings.of(queue.entry_ref("borrowed"));
         let soon = Duration::from_millis(1);
-        assert_eq!(borrowed.within(soon).add(), Err(Full("borrowed")));
-        let Full(refused) = settings.of(handle.entry()).refuse().add().unwrap_err();
+        assert_eq!(borrowed.within(soon).try_add(), Err(Full("borrowed")));
+        let Full(refused) = settings.of(handle.entry()).try_add().unwrap_err();
         assert!(std::ptr::eq(refused, &handle));
     }
     for key in ["owned", "borrowed", "handle"] {
         assert!(!queue.contains(key), "{key}");
     }
     queue.get().unwrap().done();
-    assert_eq!(queue.entry_ref("new").refuse().add(), Ok(Added::Queued));
-    assert_eq!(queue.entry_ref("next").refuse().add(), Err(Full("next")));
+    assert_eq!(queue.entry_ref("new").try_add(), Ok(Added::Queued));
+    assert_eq!(queue.entry_ref("next").try_add(), Err(Full("next")));
 }
 
 #[test] // V6, B1
@@ -115,11 +112,11 @@ fn a_delay_of_a_key_that_is_there_needs_no_room() {
     queue.entry_ref("delayed").after(HOUR).add();
     queue.add_ref("other");
     let handle = queue.handle("queued".to_owned());
-    let refuse = |key| queue.entry_ref(key).after(HOUR).refuse().add();
+    let refuse = |key| queue.entry_ref(key).after(HOUR).try_add();
     assert_eq!(refuse("new"), Err(Full("new")));
     assert_eq!(refuse("delayed"), Ok(Added::Delayed));
     assert_eq!(refuse("processing"), Ok(Added::Delayed));
-    assert!(handle.entry().after(HOUR).refuse().add().is_ok());
+    assert!(handle.entry().after(HOUR).try_add().is_ok());
     assert_eq!(queue.counts().delayed, 3);
     drop(item);
 }
@@ -130,7 +127,7 @@ fn a_delay_takes_room_when_it_is_set_and_waits_for_it() {
     let (queue, time): (Queue, _) = built(|builder| builder.levels(3).capacity(1));
     let handle = queue.handle("b".to_owned());
     assert_eq!(
-        queue.entry_ref("a").after(HOUR).refuse().add(),
+        queue.entry_ref("a").after(HOUR).try_add(),
         Ok(Added::Delayed)
     );
     thread::scope(|scope| {
@@ -167,7 +164,7 @@ fn a_shut_down_ends_the_wait_of_a_delay() {
     assert_eq!(borrowed.output(), Added::ShutDown);
     assert_eq!(by_handle.output(), Added::ShutDown);
     assert_eq!(
-        queue.entry_ref("d").after(HOUR).refuse().add(),
+        queue.entry_ref("d").after(HOUR).try_add(),
         Ok(Added::ShutDown)
     );
 }
@@ -208,15 +205,15 @@ impl ToOwned for Part {
 fn a_borrowed_key_is_copied_only_if_it_is_unknown_and_has_room() {
     let (queue, _time) = built::<Copied>(|builder| builder.capacity(1));
     let entry = || queue.entry_ref(Part::new("a"));
-    entry().refuse().add().expect("there is room");
+    entry().try_add().expect("there is room");
     assert_eq!(COPIES.get(), 1);
     entry().add();
     entry().level(0).wait().add();
     entry().after(HOUR).add();
     assert_eq!(COPIES.get(), 1, "it is known");
     let other = || queue.entry_ref(Part::new("b"));
-    assert!(other().refuse().add().is_err());
-    assert!(other().after(HOUR).refuse().add().is_err());
+    assert!(other().try_add().is_err());
+    assert!(other().after(HOUR).try_add().is_err());
     drop(Task::waiting(Box::pin(other().add_async())));
     assert_eq!(COPIES.get(), 1, "there is no room");
     other().after(HOUR).add();

@@ -3,19 +3,19 @@
 
 use crate::common::timed::{HOUR, secs};
 use crate::groups::Key;
-use keyqueue::{Builder, Clock, MockClock, ValueQueue, Valued, WorkQueue, merge};
+use keyqueue::{Builder, Clock, MockClock, WorkQueue, merge};
 
-type Settings = Builder<Valued<Key, u32>>;
+type Settings = Builder<Key, u32>;
 
-fn values(set: impl FnOnce(Settings) -> Settings) -> (ValueQueue<Key, u32>, MockClock) {
+fn values(set: impl FnOnce(Settings) -> Settings) -> (WorkQueue<Key, u32>, MockClock) {
     let (clock, time) = Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
     let queue = set(builder.merge(merge::latest)).build();
     (queue.expect("in range"), time)
 }
 
-fn next(queue: &ValueQueue<Key, u32>) -> Option<Key> {
-    queue.try_get().map(|item| *item.key().key()).ok()
+fn next(queue: &WorkQueue<Key, u32>) -> Option<Key> {
+    queue.try_get().map(|item| *item).ok()
 }
 
 #[test] // T1
@@ -33,7 +33,7 @@ fn a_removed_key_takes_no_token() {
 
 #[test] // G5
 fn a_removed_key_takes_no_token_of_its_group() {
-    let (queue, _time) = values(|builder| builder.group_by(|key| key.key().0).group_rate(1.0, 1));
+    let (queue, _time) = values(|builder| builder.group_by(|key| key.0).group_rate(1.0, 1));
     queue.put(("a", 1), 1);
     queue.put(("a", 2), 1);
     queue.put(("a", 3), 1);
@@ -68,7 +68,7 @@ fn removed_keys_take_no_turn_of_their_level() {
 #[test] // G1
 fn a_removed_key_takes_no_place_in_the_turn_of_its_group() {
     let weight = |group: &&str| if *group == "a" { 2 } else { 1 };
-    let (queue, _time) = values(|builder| builder.group_by(|key| key.key().0).group_weight(weight));
+    let (queue, _time) = values(|builder| builder.group_by(|key| key.0).group_weight(weight));
     (1..=3).for_each(|n| _ = queue.put(("a", n), 0));
     queue.put(("b", 1), 0);
     queue.remove(&("a", 1));
@@ -110,7 +110,7 @@ fn a_removed_key_of_the_most_urgent_level_leaves_the_turns_of_the_others() {
 
 #[test] // G1
 fn a_group_whose_only_key_was_removed_has_its_whole_turn_when_it_comes_back() {
-    let group_by = |builder: Settings| builder.group_by(|key| key.key().0);
+    let group_by = |builder: Settings| builder.group_by(|key| key.0);
     let (queue, _time) = values(|builder| group_by(builder).group_weight(|_: &&str| 2));
     queue.put(("a", 0), 0);
     queue.remove(&("a", 0));

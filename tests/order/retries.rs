@@ -10,7 +10,7 @@ type Queue = WorkQueue<u64>;
 
 /// How many keys fit now. They are delivered and done again.
 fn room(queue: &Queue) -> usize {
-    let fits = |key| queue.entry(key).refuse().add().is_ok();
+    let fits = |key| queue.entry(key).try_add().is_ok();
     let room = (1000..).take_while(|key| fits(*key)).count();
     let left: Vec<_> = std::iter::from_fn(|| queue.try_get().ok()).collect();
     for item in left {
@@ -94,7 +94,7 @@ fn a_retry_that_is_run_now_superseded_or_cleared_gives_back_what_it_has_taken() 
         assert_eq!(queue.run_now(&0), Some(Added::Queued));
         assert_eq!((room(&queue), queue.counts().retrying), (0, 8));
         // Queued, and delayed unless it is superseded.
-        assert_eq!(queue.entry(1).refuse().add(), Ok(Added::Queued));
+        assert_eq!(queue.entry(1).try_add(), Ok(Added::Queued));
         let counts = queue.counts();
         let delayed = if supersede { 6 } else { 7 };
         assert_eq!(

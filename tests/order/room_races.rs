@@ -20,11 +20,11 @@ fn a_merged_add_takes_no_room_for_a_moment() {
     thread::scope(|scope| {
         let merges = scope.spawn(|| {
             for _ in 0..5 * ROUNDS {
-                assert_eq!(queue.entry(0).refuse().add(), Ok(Added::Merged));
+                assert_eq!(queue.entry(0).try_add(), Ok(Added::Merged));
             }
         });
         while !merges.is_finished() {
-            assert_eq!(queue.entry(1).refuse().add(), Ok(Added::Queued));
+            assert_eq!(queue.entry(1).try_add(), Ok(Added::Queued));
             assert_eq!(*queue.try_get().unwrap(), 1);
         }
     });
@@ -48,11 +48,7 @@ fn an_add_that_supersedes_a_delay_lets_no_other_in_for_a_moment() {
             }
         });
         while !turns.is_finished() {
-            assert_eq!(
-                queue.entry(9).refuse().add(),
-                Err(Full(9)),
-                "exceeds the bound"
-            );
+            assert_eq!(queue.entry(9).try_add(), Err(Full(9)), "exceeds the bound");
         }
     });
 }
@@ -77,10 +73,7 @@ fn a_try_succeeds_while_delays_end() {
             }
         });
         while !turns.is_finished() {
-            assert!(
-                queue.entry(KEYS).refuse().add().is_ok(),
-                "there is room for one"
-            );
+            assert!(queue.entry(KEYS).try_add().is_ok(), "there is room for one");
         }
     });
 }
@@ -99,7 +92,7 @@ fn a_try_succeeds_while_delays_are_kept_or_moved() {
         });
         while !delays.is_finished() {
             assert_eq!(
-                queue.entry(1).refuse().add(),
+                queue.entry(1).try_add(),
                 Ok(Added::Queued),
                 "there is room for one"
             );
@@ -124,7 +117,7 @@ fn keeps_its_room(seed: u64, set: impl Fn(Builder<u64>) -> Builder<u64>) {
         match random.u8(..14) {
             0 => _ = queue.add(key),
             1 => _ = queue.entry(key).level(random.usize(..3)).add(),
-            2 | 3 => _ = queue.entry(key).refuse().add(),
+            2 | 3 => _ = queue.entry(key).try_add(),
             4 => _ = queue.add_after(key, ms(random.u64(..30))),
             5 => _ = queue.cancel(&key),
             6 | 7 => held.extend(queue.try_get().ok()),
@@ -133,13 +126,13 @@ fn keeps_its_room(seed: u64, set: impl Fn(Builder<u64>) -> Builder<u64>) {
             10 => turn(),
             11 if random.u8(..4) == 0 => _ = queue.clear(),
             12 => _ = handle.add(),
-            13 => _ = queue.entry(key).within(Duration::ZERO).add(),
+            13 => _ = queue.entry(key).within(Duration::ZERO).try_add(),
             _ => {}
         }
     }
     let room = || {
         (100..120)
-            .filter(|key| queue.entry(*key).refuse().add().is_ok())
+            .filter(|key| queue.entry(*key).try_add().is_ok())
             .count()
     };
     let counts = queue.counts();

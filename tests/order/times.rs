@@ -254,7 +254,7 @@ impl Run {
                 };
             }
             Op::Release => {
-                assert!(self.queue.release_group(&group));
+                assert!(self.queue.hold_group(&group, Duration::ZERO));
                 self.model.held_until = 0;
             }
             Op::Advance(by) => self.advance(*by),
@@ -269,7 +269,7 @@ impl Run {
             Op::Others => {
                 for _ in 0..scaled(300) {
                     self.others += 1;
-                    assert!(self.queue.release_group(&self.others));
+                    assert!(self.queue.hold_group(&self.others, Duration::ZERO));
                 }
             }
         }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 use crate::common::timed::{HOUR, ms, secs};
 use crate::common::{Task, poll, take_all, watchdog};
 use crate::groups::{Key, grouped, keys};
-use keyqueue::{Builder, ValueQueue, WorkQueue, merge};
+use keyqueue::{Builder, WorkQueue, merge};
 
 #[test] // C9 G6
 fn a_getter_that_finds_the_end_of_holds_wakes_another() {
@@ -62,7 +63,7 @@ fn a_getter_that_leaves_keys_in_its_group_wakes_another() {
     assert!(queue.hold_group(&"a", HOUR));
     queue.add_all(keys("a", 0..2));
     let mut tasks = [(); 2].map(|()| Task::waiting(Box::pin(queue.get_async())));
-    assert!(queue.release_group(&"a"));
+    assert!(queue.hold_group(&"a", Duration::ZERO));
     assert_eq!(tasks.each_ref().map(Task::wakes), [1, 0]);
     let _item = tasks[0].output();
     assert_eq!(tasks[1].wakes(), 1);
@@ -74,7 +75,7 @@ fn a_getter_wakes_no_other_for_keys_that_have_woken_theirs() {
     assert!(queue.hold_group(&"a", HOUR));
     queue.add(("a", 1));
     let mut task = Task::waiting(Box::pin(queue.get_async()));
-    assert!(queue.release_group(&"a"));
+    assert!(queue.hold_group(&"a", Duration::ZERO));
     drop(task.output());
     let mut tasks = [(); 3].map(|()| Task::waiting(Box::pin(queue.get_async())));
     keys("a", 2..4).for_each(|key| _ = queue.add(key));
@@ -150,7 +151,7 @@ fn each_token_wakes_a_getter() {
 }
 
 /// Takes a key as it is woken: an executor that polls at once.
-struct TakesAtOnce(Arc<ValueQueue<Key, u32>>);
+struct TakesAtOnce(Arc<WorkQueue<Key, u32>>);
 
 impl Wake for TakesAtOnce {
     fn wake(self: Arc<Self>) {

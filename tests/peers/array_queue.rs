@@ -1,6 +1,6 @@
 //! crossbeam-queue 0.3.13, `tests/array_queue.rs`.
 //!
-//! `push` is `entry(key).refuse().add()` in a queue with a capacity, `pop` is `try_get` and done.
+//! `push` is `entry(key).try_add()` in a queue with a capacity, `pop` is `try_get` and done.
 //! The values are keys, so each is another one. `zero_capacity` is in `tests/order/bounds.rs`. What
 //! tests `force_push`, `push_mut` and `pop_mut` has no counterpart.
 
@@ -18,7 +18,7 @@ fn new_queue<K: Hash + Eq + Send + Sync + 'static>(capacity: u64) -> WorkQueue<K
 }
 
 fn push<K: Hash + Eq + Send + Sync + 'static>(queue: &WorkQueue<K>, key: K) -> Result<(), Full<K>> {
-    let added = queue.entry(key).refuse().add()?;
+    let added = queue.entry(key).try_add()?;
     assert_eq!(added, Added::Queued);
     Ok(())
 }

@@ -5,12 +5,11 @@
 //! `runner_should_report_readiness_errors` tests the wait for it, which is the caller's here.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 
 use crate::common::timed::{DAY, ms, secs};
 use crate::common::{poll_until_idle, watchdog};
 use futures_lite::future::zip;
-use keyqueue::worker::{Outcome, Workers};
+use keyqueue::worker::{Job, Outcome, Workers};
 use keyqueue::{Added, WorkQueue};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::yield_now;
@@ -21,7 +20,7 @@ async fn runner_should_never_run_two_instances_at_once() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::new();
     let (running, runs) = (Cell::new(false), Cell::new(0));
-    let work = async |(): &()| {
+    let work = async |_: Job<'_, ()>| {
         runs.set(runs.get() + 1);
         assert!(!running.replace(true), "two at once");
         sleep(secs(1)).await;
@@ -42,10 +41,10 @@ async fn runner_should_never_run_two_instances_at_once() {
 #[tokio::test] // C9 W1
 async fn runner_should_wake_when_scheduling_messages() {
     let _watchdog = watchdog(60);
-    let queue = Arc::new(WorkQueue::new());
+    let queue = WorkQueue::new();
     let (sender, mut received) = mpsc::unbounded_channel();
-    let run = Workers::shared(Arc::clone(&queue)).run_async(async move |key: &u64| {
-        sender.send(*key).unwrap();
+    let run = Workers::new(&queue).run_async(async move |job| {
+        sender.send(*job).unwrap();
     });
     let runner = tokio::spawn(run);
     yield_now().await; // It waits for a key.
@@ -61,13 +60,13 @@ fn held_back(keys: &[u64]) -> Vec<u64> {
     let queue = WorkQueue::builder().group_by(|_| ()).build().unwrap();
     assert!(queue.hold_group(&(), DAY));
     let ran = RefCell::new(Vec::new());
-    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(async |key: &u64| {
-        ran.borrow_mut().push(*key);
+    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(async |job| {
+        ran.borrow_mut().push(*job);
     }));
     queue.add_all(keys.iter().copied());
     assert!(poll_until_idle(&mut run).is_pending());
     assert!(ran.borrow().is_empty());
-    assert!(queue.release_group(&()));
+    assert!(queue.hold_group(&(), Duration::ZERO));
     assert!(poll_until_idle(&mut run).is_pending());
     drop(run);
     ran.into_inner()
@@ -88,7 +87,7 @@ async fn runner_should_respect_max_concurrent_executions() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::new();
     let runs = Cell::new(0);
-    let work = async |_: &u64| {
+    let work = async |_: Job<'_, u64>| {
         runs.set(runs.get() + 1);
         sleep(secs(2)).await;
     };
@@ -121,7 +120,7 @@ fn fhm_should_forward_all_values_and_shut_down() {
     let ran = RefCell::new(Vec::new());
     queue.add_all(0..100);
     queue.shut_down();
-    let work = async |key: &u64| ran.borrow_mut().push(*key);
+    let work = async |job: Job<'_, u64>| ran.borrow_mut().push(*job);
     pollster::block_on(Workers::new(&queue).tasks(100).run_async(work)).unwrap();
     let mut ran = ran.into_inner();
     ran.sort_unstable();
@@ -132,9 +131,9 @@ fn fhm_should_forward_all_values_and_shut_down() {
 fn fhm_should_stay_alive_until_all_sources_finish() {
     let queue = WorkQueue::new();
     let (sources, ended) = ([Notify::new(), Notify::new()], RefCell::new(Vec::new()));
-    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(async |key: &u64| {
-        sources[*key as usize].notified().await;
-        ended.borrow_mut().push(*key);
+    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(async |job| {
+        sources[*job as usize].notified().await;
+        ended.borrow_mut().push(*job);
     }));
     queue.add_all([0, 1]);
     queue.shut_down();
@@ -154,8 +153,8 @@ fn applier_must_not_deadlock_if_reschedule_buffer_fills() {
     let queue = WorkQueue::new();
     queue.add_all(0..KEYS);
     let (runs, all) = (RefCell::new(vec![0; KEYS as usize]), Cell::new(0));
-    let work = async |key: &u64| {
-        runs.borrow_mut()[*key as usize] += 1;
+    let work = async |job: Job<'_, u64>| {
+        runs.borrow_mut()[*job as usize] += 1;
         all.set(all.get() + 1);
         if all.get() == 3 * KEYS {
             queue.shut_down();

@@ -4,6 +4,7 @@
 //! that is held pending (`hold_unless`) is a queued key of a group that is held.
 
 use std::hash::{Hash, Hasher};
+use std::time::Duration;
 
 use crate::common::timed::{DAY, after, built, secs};
 use crate::common::{assert_nothing_queued, take_all};
@@ -44,7 +45,7 @@ fn scheduler_should_hold_and_release_items() {
     queue.add(1);
     assert!(queue.try_get().is_err());
     assert_eq!(queue.state(&1), State::Queued);
-    assert!(queue.release_group(&1_u64));
+    assert!(queue.hold_group(&1_u64, Duration::ZERO));
     assert_eq!(take_all(&queue), [1]);
     assert_eq!(queue.state(&1), State::Idle);
     queue.shut_down();
@@ -58,7 +59,7 @@ fn scheduler_should_not_reschedule_pending_items() {
     assert_eq!(queue.add(1), Added::Queued);
     assert!(queue.try_get().is_err());
     assert_eq!(queue.add(1), Added::Merged);
-    assert!(queue.release_group(&1_u64));
+    assert!(queue.hold_group(&1_u64, Duration::ZERO));
     assert_eq!(take_all(&queue), [1]);
     assert_nothing_queued(&queue);
 }

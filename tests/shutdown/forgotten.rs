@@ -177,7 +177,7 @@ fn a_discarded_key_does_not_keep_its_group() {
         queue.shrink();
         assert!(queue.groups::<Key>().iter().all(|group| group.queued == 0));
         for n in 0..KEYS as u64 {
-            let _ = queue.release_group(&alive.of(n));
+            let _ = queue.hold_group(&alive.of(n), Duration::ZERO);
         }
         queue.shrink();
         assert_eq!(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::timed::{HOUR, MS};
 use crate::common::{eventually, poll, scaled, with_queues};
-use keyqueue::worker::{GivenUp, Outcome, Reason, Verdict, Workers};
+use keyqueue::worker::{GivenUp, Job, Outcome, Reason, Verdict, Workers};
 use keyqueue::{Added, DrainEnd, GetError, LeftReason, State, WorkQueue};
 
 type Queue = WorkQueue<u64>;
@@ -49,7 +49,7 @@ fn each_key_that_is_not_finished_is_left_once() {
         queue.shut_down();
         assert_eq!(retried.retry_after(MS), Added::ShutDown);
         assert_eq!(done.retry_after(MS), Added::ShutDown);
-        let taken = |queue: &WorkQueue<u64, _>| -> BTreeSet<_> {
+        let taken = |queue: &WorkQueue<u64, (), _>| -> BTreeSet<_> {
             let left = queue.take_left().into_iter();
             left.map(|left| (left.key, left.reason)).collect()
         };
@@ -169,9 +169,9 @@ fn workers_retry_in_a_drain_and_leave_what_they_requeue() {
             given_up.fetch_add(1, Ordering::Relaxed);
         });
         let run = scope.spawn(|| {
-            workers.run(|key| {
+            workers.run(|job| {
                 eventually("the drain has begun", || queue.is_shutting_down());
-                if *key == 1 {
+                if *job == 1 {
                     tries.fetch_add(1, Ordering::Relaxed);
                     return Verdict::Retry("fails");
                 }
@@ -243,7 +243,7 @@ fn a_dropped_retry_of_a_key_that_was_also_queued_is_left_and_not_reported() {
             reports.fetch_add(1, Ordering::Relaxed);
         });
         scope.spawn(|| {
-            workers.run(|key| match key {
+            workers.run(|job| match *job {
                 1 => Verdict::RetryAfter("fails", HOUR),
                 _ => {
                     eventually("it is over", || is_over.load(Ordering::Relaxed));
@@ -268,7 +268,7 @@ fn a_dropped_retry_of_a_key_that_was_also_queued_is_left_and_not_reported() {
 #[test] // S13: a key whose task is cancelled.
 fn a_cancelled_key_is_left() {
     let queue = Queue::from_iter([1]);
-    let mut run = Box::pin(Workers::new(&queue).tasks(1).run_async(async |_: &u64| {
+    let mut run = Box::pin(Workers::new(&queue).tasks(1).run_async(async |_| {
         std::future::pending::<()>().await;
     }));
     assert!(poll(&mut run, Waker::noop()).is_pending());
@@ -317,7 +317,7 @@ fn a_requeue_of_a_dirty_key_after_a_shut_down_is_its_next_delivery() {
     for outcome in [Outcome::RequeueAfter(HOUR), Outcome::Later(HOUR)] {
         let queue = Queue::from_iter([1]);
         let runs = AtomicUsize::new(0);
-        let work = |_: &u64| {
+        let work = |_: Job<'_, u64>| {
             if runs.fetch_add(1, Ordering::Relaxed) > 0 {
                 return Outcome::Done;
             }

@@ -93,8 +93,8 @@ impl Run {
         match random.u8(..20) {
             0 | 1 => _ = queue.add(key),
             2 => _ = queue.entry(key).level(random.usize(..3)).add(),
-            3 => _ = queue.entry(key).refuse().add(),
-            4 => _ = queue.entry(key).within(Duration::ZERO).add(),
+            3 => _ = queue.entry(key).try_add(),
+            4 => _ = queue.entry(key).within(Duration::ZERO).try_add(),
             5 | 6 => _ = queue.add_after(key, ms(random.u64(..30))),
             7 => _ = queue.cancel(&key),
             8 => _ = queue.handle(key).add(),
@@ -153,7 +153,7 @@ impl Run {
     /// Asserts that there is as much room as the keys that wait leave.
     fn assert_room(&self) {
         let (queued, _, delayed) = self.counts();
-        let taken = |n: &u64| self.queue.entry(self.key(*n)).refuse().add().is_ok();
+        let taken = |n: &u64| self.queue.entry(self.key(*n)).try_add().is_ok();
         let room = (100..120).filter(taken).count();
         if self.is_bounded {
             assert_eq!(room, CAPACITY.saturating_sub(queued + delayed));
@@ -164,7 +164,7 @@ impl Run {
     fn deliver_all(&self) -> usize {
         let mut delivered = 0;
         for group in 0..3_u64 {
-            let _ = self.queue.release_group(&group);
+            let _ = self.queue.hold_group(&group, Duration::ZERO);
         }
         for _ in 0..60 {
             self.time.advance(HOUR);
@@ -248,7 +248,7 @@ fn run(seed: u64) {
             assert!((queued..=queued + before.2).contains(&delivered));
             assert_eq!(run.counts(), (0, 0, 0));
             if is_bounded {
-                let room = (100..120).filter(|n| queue.entry(run.key(*n)).refuse().add().is_ok());
+                let room = (100..120).filter(|n| queue.entry(run.key(*n)).try_add().is_ok());
                 assert_eq!(room.count(), CAPACITY);
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{deliveries, lists, timed_lists};
 use crate::common::timed::HOUR;
 use crate::common::{Task, poll, watchdog};
-use keyqueue::{Added, Full, ValueQueue, WorkQueue, merge};
+use keyqueue::{Added, Full, WorkQueue, merge};
 
 type Lists = super::Lists;
 
@@ -26,13 +26,13 @@ fn assert_room(queue: &Lists, room: usize) {
     for n in 0..room {
         let key = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"][n];
         assert_eq!(
-            queue.entry(key).refuse().put(vec![0]),
+            queue.entry(key).try_put(vec![0]),
             Ok(Added::Queued),
             "room for {n} of {room}"
         );
     }
     assert_eq!(
-        queue.entry("full").refuse().put(vec![0]),
+        queue.entry("full").try_put(vec![0]),
         Err(Full(("full", vec![0])))
     );
 }
@@ -40,19 +40,16 @@ fn assert_room(queue: &Lists, room: usize) {
 #[test] // B1
 fn a_key_that_waits_already_needs_no_room() {
     let queue = bounded(2);
-    queue.entry("a").refuse().put(vec![1]).unwrap();
+    queue.entry("a").try_put(vec![1]).unwrap();
     queue.entry("b").after(HOUR).put(vec![2]);
-    assert_eq!(
-        queue.entry("c").refuse().put(vec![3]),
-        Err(Full(("c", vec![3])))
-    );
-    assert_eq!(queue.entry("a").refuse().put(vec![4]), Ok(Added::Merged));
-    assert_eq!(queue.entry("b").refuse().put(vec![5]), Ok(Added::Queued));
+    assert_eq!(queue.entry("c").try_put(vec![3]), Err(Full(("c", vec![3]))));
+    assert_eq!(queue.entry("a").try_put(vec![4]), Ok(Added::Merged));
+    assert_eq!(queue.entry("b").try_put(vec![5]), Ok(Added::Queued));
     assert_eq!(queue.entry("a").wait().put(vec![6]), Added::Merged);
     let wait = queue
         .entry("c")
         .within(Duration::from_millis(1))
-        .put(vec![7]);
+        .try_put(vec![7]);
     assert_eq!(wait, Err(Full(("c", vec![7]))));
     assert_eq!(
         deliveries(&queue),
@@ -91,7 +88,7 @@ fn what_was_accepted_is_never_refused() {
     let items: Vec<_> = queue.try_iter().take(2).collect();
     // Dirty keys take the room, retries exceed it.
     for key in ["c", "d"] {
-        queue.entry(key).refuse().put(vec![2]).unwrap();
+        queue.entry(key).try_put(vec![2]).unwrap();
     }
     for item in items {
         assert_eq!(item.retry(), Added::Deferred);
@@ -102,7 +99,7 @@ fn what_was_accepted_is_never_refused() {
     assert_eq!(queue.len(), 5);
     // There is room once fewer than the capacity wait, whatever was above it.
     for left in (0..5).rev() {
-        assert!(queue.entry("new").refuse().put(vec![0]).is_err(), "{left}");
+        assert!(queue.entry("new").try_put(vec![0]).is_err(), "{left}");
         queue.get().unwrap().done();
     }
     assert_room(&queue, 1);
@@ -111,13 +108,13 @@ fn what_was_accepted_is_never_refused() {
 #[test] // B1
 fn a_weight_counts_what_values_are_merged_to() {
     let queue = weighted(8);
-    queue.entry("a").refuse().put(vec![0; 3]).unwrap();
-    queue.entry("b").refuse().put(vec![0; 3]).unwrap();
-    assert!(queue.entry("a").refuse().put(vec![0; 3]).is_err());
-    assert_eq!(queue.entry("a").refuse().put(vec![0; 2]), Ok(Added::Merged));
+    queue.entry("a").try_put(vec![0; 3]).unwrap();
+    queue.entry("b").try_put(vec![0; 3]).unwrap();
+    assert!(queue.entry("a").try_put(vec![0; 3]).is_err());
+    assert_eq!(queue.entry("a").try_put(vec![0; 2]), Ok(Added::Merged));
     assert_room(&queue, 0);
     // A change that makes a value lighter makes room, one that makes it heavier takes it.
-    queue.update("a", |list| list.truncate(1));
+    queue.entry("a").update(|list| list.truncate(1));
     assert_room(&queue, 4);
     queue.clear();
     queue.put("a", vec![0; 7]);
@@ -139,7 +136,7 @@ fn weights_near_the_end_of_the_range_are_counted_and_given_back() {
     for capacity in [1, 10, 1 << 40] {
         let builder = WorkQueue::builder().merge(|older: &mut usize, newer| *older = newer);
         let builder = builder.capacity(capacity).weight(|weight| *weight);
-        let queue: ValueQueue<&str, usize> = builder.build().unwrap();
+        let queue: WorkQueue<&str, usize> = builder.build().unwrap();
         for weights in [
             [MOST, 2],
             [MOST, MOST],
@@ -152,7 +149,7 @@ fn weights_near_the_end_of_the_range_are_counted_and_given_back() {
             queue.put("b", weights[1]);
             for key in ["a", "b", "c"] {
                 assert!(
-                    queue.entry(key).refuse().put(1).is_err(),
+                    queue.entry(key).try_put(1).is_err(),
                     "{what}: there is room"
                 );
             }
@@ -167,11 +164,11 @@ fn weights_near_the_end_of_the_range_are_counted_and_given_back() {
             assert!(deliveries(&queue).is_empty());
             // All room is there again, and no more.
             assert!(
-                queue.entry("a").refuse().put(capacity).is_ok(),
+                queue.entry("a").try_put(capacity).is_ok(),
                 "{what}: room is lost"
             );
             assert!(
-                queue.entry("b").refuse().put(1).is_err(),
+                queue.entry("b").try_put(1).is_err(),
                 "{what}: room has come"
             );
             assert_eq!(queue.remove("a"), Some(capacity));
@@ -184,11 +181,11 @@ fn weights_near_the_end_of_the_range_are_counted_and_given_back() {
 fn a_value_heavier_than_the_capacity_waits_until_nothing_else_does() {
     let queue = weighted(4);
     queue.put("a", vec![0]);
-    assert!(queue.entry("b").refuse().put(vec![0; 9]).is_err());
+    assert!(queue.entry("b").try_put(vec![0; 9]).is_err());
     let mut put = Task::waiting(Box::pin(queue.entry("b").put_async(vec![0; 9])));
     queue.get().unwrap().done();
     assert_eq!((put.wakes(), put.output()), (1, Added::Queued));
-    assert!(queue.entry("c").refuse().put(vec![0]).is_err());
+    assert!(queue.entry("c").try_put(vec![0]).is_err());
     assert_eq!(queue.get().unwrap().value().len(), 9);
     assert_room(&queue, 4);
 }
@@ -201,9 +198,9 @@ fn puts_that_wait_get_room_in_their_order() {
     let mut light = Task::waiting(Box::pin(queue.entry("light").put_async(vec![0])));
     let mut last = Task::waiting(Box::pin(queue.entry("last").put_async(vec![0])));
     // Room for the light ones, who do not pass the heavy one; nor does a try.
-    queue.update("a", |list| list.truncate(2));
+    queue.entry("a").update(|list| list.truncate(2));
     light.assert_pending();
-    assert!(queue.entry("b").refuse().put(vec![0]).is_err());
+    assert!(queue.entry("b").try_put(vec![0]).is_err());
     assert_eq!((heavy.wakes(), light.wakes()), (0, 0));
     queue.get().unwrap().done();
     assert_eq!((heavy.wakes(), light.wakes(), last.wakes()), (1, 1, 0));
@@ -221,7 +218,7 @@ fn a_put_that_is_cancelled_passes_its_turn_on() {
     queue.put("a", vec![0; 4]);
     let mut heavy = Task::waiting(Box::pin(queue.entry("heavy").put_async(vec![0; 4])));
     let mut light = Task::waiting(Box::pin(queue.entry("light").put_async(vec![0])));
-    queue.update("a", |list| list.truncate(2));
+    queue.entry("a").update(|list| list.truncate(2));
     heavy.assert_pending();
     // While it waits.
     drop(heavy);
@@ -254,7 +251,7 @@ fn a_shut_down_ends_every_wait() {
         let mut task = Task::waiting(Box::pin(queue.entry("b").put_async(vec![2])));
         thread::scope(|scope| {
             let wait = scope.spawn(|| queue.entry("c").wait().put(vec![3]));
-            let timed = scope.spawn(|| queue.entry("d").within(HOUR).put(vec![4]));
+            let timed = scope.spawn(|| queue.entry("d").within(HOUR).try_put(vec![4]));
             if now {
                 queue.shut_down_now();
             } else {
@@ -273,11 +270,11 @@ fn a_shut_down_ends_every_wait() {
 fn a_queue_without_a_bound_is_never_full() {
     let queue = lists::<u32>();
     for key in 0..1000 {
-        assert_eq!(queue.entry(key).refuse().put(vec![key]), Ok(Added::Queued));
+        assert_eq!(queue.entry(key).try_put(vec![key]), Ok(Added::Queued));
     }
     assert_eq!(queue.entry(1000).wait().put(vec![]), Added::Queued);
     assert_eq!(
-        queue.entry(1000).within(Duration::ZERO).put(vec![]),
+        queue.entry(1000).within(Duration::ZERO).try_put(vec![]),
         Ok(Added::Merged)
     );
     assert_eq!(
@@ -290,7 +287,7 @@ fn a_queue_without_a_bound_is_never_full() {
 fn full_says_so_and_has_what_was_to_be_put() {
     let queue = bounded(1);
     queue.put("a", vec![1]);
-    let full = queue.entry("b").refuse().put(vec![2]).unwrap_err();
+    let full = queue.entry("b").try_put(vec![2]).unwrap_err();
     assert_eq!(
         (format!("{full}"), format!("{full:?}")),
         ("the queue is full".into(), "Full(..)".into())
@@ -300,7 +297,7 @@ fn full_says_so_and_has_what_was_to_be_put() {
 
 /// A waker that puts a value for the key whose change made room, as a task that is polled in the
 /// call would.
-struct PutsBack(Arc<ValueQueue<&'static str, Vec<u32>>>);
+struct PutsBack(Arc<WorkQueue<&'static str, Vec<u32>>>);
 
 impl Wake for PutsBack {
     fn wake(self: Arc<Self>) {
@@ -317,7 +314,7 @@ fn a_waiting_put_is_woken_while_no_lock_is_held() {
     let mut put = Box::pin(queue.entry("b").put_async(vec![1]));
     let waker = Waker::from(Arc::new(PutsBack(Arc::clone(&queue))));
     assert!(poll(&mut put, &waker).is_pending());
-    queue.update("a", |list| list.truncate(1));
+    queue.entry("a").update(|list| list.truncate(1));
     assert_eq!(*queue.get().unwrap().value(), [0, 7]);
 }
 
@@ -329,7 +326,7 @@ fn values_that_wait_for_a_retry_take_half_of_the_room_whatever_is_put_for_them()
         let item = queue.get().unwrap();
         assert_eq!(item.retry_after(HOUR), Added::Delayed);
     }
-    let put = queue.entry("a").refuse().put(vec![2]);
+    let put = queue.entry("a").try_put(vec![2]);
     assert_eq!(put, Ok(Added::Queued));
     assert_room(&queue, 2);
     let delivered = deliveries(&queue);

@@ -8,7 +8,7 @@ use keyqueue::{Added, DelayPolicy, State};
 fn a_delayed_value_is_delivered_when_its_delay_ends() {
     let (queue, time) = timed_lists(|builder| builder);
     assert_eq!(queue.entry("a").after(secs(2)).put(vec![1]), Added::Delayed);
-    let handle = queue.handle("a".into());
+    let handle = queue.handle("a");
     assert_eq!(handle.entry().after(secs(1)).put(vec![2]), Added::Delayed);
     assert_eq!(queue.entry("a").after(secs(3)).put(vec![3]), Added::Delayed);
     assert_nothing_delivered(&queue);
@@ -46,7 +46,7 @@ fn a_put_takes_the_delayed_value_with_it_and_nothing_is_left_for_the_delay() {
 fn a_plain_add_delivers_the_delayed_value_now() {
     let (queue, _time) = timed_lists(|builder| builder);
     queue.entry("a").after(secs(1)).put(vec![1]);
-    assert_eq!(queue.add("a".into()), Added::Queued);
+    assert_eq!(queue.add("a"), Added::Queued);
     assert_eq!(deliveries(&queue), [("a", vec![1])]);
 }
 
@@ -113,12 +113,12 @@ fn a_cancelled_delay_drops_its_value_unless_the_key_is_queued_too() {
 #[test] // V1 D5
 fn an_add_that_supersedes_the_delay_takes_its_value() {
     let (queue, time) = timed_lists(|builder| builder.supersede_delays(true));
-    let handle = queue.handle("a".into());
+    let handle = queue.handle("a");
     let adds: [&dyn Fn() -> Added; 4] = [
         &|| queue.put("a", vec![2]),
         &|| queue.entry_ref(&"a").put(vec![2]),
         &|| handle.put(vec![2]),
-        &|| queue.update("a", |list| list.push(2)),
+        &|| queue.entry("a").update(|list| list.push(2)),
     ];
     for add in adds {
         queue.entry("a").after(secs(1)).put(vec![1]);
@@ -131,7 +131,7 @@ fn an_add_that_supersedes_the_delay_takes_its_value() {
     // A retry with a delay, superseded.
     queue.put("a", vec![1]);
     let _ = queue.get().unwrap().retry_after(secs(1));
-    queue.add("a".into());
+    queue.add("a");
     assert_eq!(deliveries(&queue), [("a", vec![1])]);
 }
 
@@ -182,7 +182,7 @@ fn a_drain_delivers_delayed_values_if_it_should() {
         let drain = scope.spawn(|| queue.shut_down_with_drain());
         let mut values = Vec::new();
         while let Some(item) = queue.get() {
-            values.push((**item.key(), item.value().clone()));
+            values.push((*item.key(), item.value().clone()));
         }
         values.sort();
         assert_eq!(values, [("a", vec![1]), ("b", vec![2, 3])]);

@@ -7,9 +7,9 @@ use super::{assert_nothing_delivered, deliveries, lists, timed_lists};
 use crate::common::counted::{Alive, Counted};
 use crate::common::figures;
 use crate::common::timed::{HOUR, secs};
-use keyqueue::{Added, Clock, State, ValueQueue, WorkQueue, merge};
+use keyqueue::{Added, Clock, State, WorkQueue, merge};
 
-type Queue = ValueQueue<u32, Vec<Counted<u32>>>;
+type Queue = WorkQueue<u32, Vec<Counted<u32>>>;
 
 /// A queue of counted values with one in each state: processing and dirty (1), delayed (2),
 /// queued and delayed (3), queued (4).
@@ -33,7 +33,7 @@ fn in_all_states(alive: &Alive, body: impl FnOnce(&Queue)) {
         let _ = item.retry_after(HOUR);
         assert_eq!(alive.count(), before);
         let left = queue.take_left().into_iter();
-        let values: Vec<_> = left.flat_map(|left| left.value).collect();
+        let values: Vec<_> = left.flat_map(|left| left.value.unwrap()).collect();
         assert_eq!((values.len(), alive.count()), (before, before));
     }
 }
@@ -54,7 +54,7 @@ fn after_a_shut_down_each_value_is_delivered_or_dropped_once() {
             &|| queue.put(5, vec![alive.of(0)]), // a new key
             &|| queue.entry_ref(&1).put(vec![alive.of(0)]),
             &|| queue.entry(1).after(HOUR).put(vec![alive.of(0)]),
-            &|| queue.update(1, |list| list.push(alive.of(0))),
+            &|| queue.entry(1).update(|list| list.push(alive.of(0))),
         ];
         for put in refused {
             assert_eq!(put(), Added::ShutDown);
@@ -104,7 +104,7 @@ fn a_dropped_queue_drops_its_values_once_also_if_a_handle_lives() {
     assert_eq!(alive.count(), 0);
 
     let queue: Queue = WorkQueue::builder().merge(merge::append).build().unwrap();
-    let handle = queue.handle(1.into());
+    let handle = queue.handle(1);
     handle.put(vec![alive.of(0)]);
     queue.put(2, vec![alive.of(0)]);
     queue.entry(3).after(HOUR).put(vec![alive.of(0)]);
@@ -168,7 +168,7 @@ fn clear_drops_what_is_queued_and_nothing_else() {
         assert_eq!(queue.clear(), 2);
         assert_eq!(alive.count(), 6); // key 1 twice, and key 2
         // A key without a value is no key.
-        queue.add(4.into());
+        queue.add(4);
         assert_eq!(queue.clear(), 0);
         assert!(queue.is_empty());
         queue.put(4, vec![alive.of(0)]);

@@ -1,5 +1,6 @@
 //! One way to add: every setting of an entry with every other, and with every verb (V6).
 
+use std::convert::identity;
 use std::thread;
 use std::time::Duration;
 
@@ -8,13 +9,12 @@ use crate::common::timed::{HOUR, secs};
 use crate::common::{Task, eventually, waiting_adds, watchdog};
 use pollster::block_on;
 
-use keyqueue::entry::{Exceeds, Untracked};
 use keyqueue::{
-    Added, Clock, Ended, Entry, Full, GetError, KeyHandle, MockClock, Receipt, State, ValueQueue,
-    Valued, WorkQueue, merge,
+    Added, Clock, Ended, Entry, Full, GetError, KeyHandle, MockClock, Receipt, State, WorkQueue,
+    merge,
 };
 
-type Lists = ValueQueue<String, Vec<u32>>;
+type Lists = WorkQueue<String, Vec<u32>>;
 
 fn lists(capacity: usize) -> (Lists, MockClock) {
     let (clock, time) = Clock::mock();
@@ -23,30 +23,24 @@ fn lists(capacity: usize) -> (Lists, MockClock) {
     (builder.merge(merge::append).build().unwrap(), time)
 }
 
-/// What the verbs return, in all modes.
+/// What the verbs return.
 trait Returned {
-    fn parts(self) -> (Added, Option<Receipt>);
+    fn added(self) -> Added;
 }
 
 impl Returned for Added {
-    fn parts(self) -> (Added, Option<Receipt>) {
-        (self, None)
+    fn added(self) -> Added {
+        self
     }
 }
 
-impl Returned for (Added, Receipt) {
-    fn parts(self) -> (Added, Option<Receipt>) {
-        (self.0, Some(self.1))
+impl<B> Returned for Result<Added, Full<B>> {
+    fn added(self) -> Added {
+        self.expect("there is room")
     }
 }
 
-impl<T: Returned, B> Returned for Result<T, Full<B>> {
-    fn parts(self) -> (Added, Option<Receipt>) {
-        self.expect("there is room").parts()
-    }
-}
-
-/// The settings that do not change the type of an entry.
+/// The settings of an entry, but for what it does without room.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     level: Option<usize>,
@@ -61,7 +55,7 @@ impl Settings {
         levels.into_iter().flat_map(with)
     }
 
-    fn of<'q, N, X>(self, mut entry: Entry<'q, N, X>) -> Entry<'q, N, X, Exceeds, Untracked> {
+    fn of<X>(self, mut entry: Entry<'_, String, Vec<u32>, X>) -> Entry<'_, String, Vec<u32>, X> {
         if let Some(level) = self.level {
             entry = entry.level(level);
         }
@@ -76,14 +70,12 @@ impl Settings {
 fn check(
     settings: Settings,
     value: Option<&[u32]>,
-    tracked: bool,
-    add: impl FnOnce(&Lists, &KeyHandle<Valued<String, Vec<u32>>>) -> (Added, Option<Receipt>),
+    add: impl FnOnce(&Lists, &KeyHandle<String, Vec<u32>>) -> (Added, Option<Receipt>),
 ) -> usize {
     let (queue, time) = lists(1);
-    let handle = queue.handle(String::from("a").into());
+    let handle = queue.handle(String::from("a"));
     let (added, receipt) = add(&queue, &handle);
     let is_delayed = settings.delay.is_some_and(|delay| !delay.is_zero());
-    assert_eq!(receipt.is_some(), tracked, "{settings:?}");
     if is_delayed {
         assert_eq!(added, Added::Delayed, "{settings:?}");
         assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
@@ -103,52 +95,48 @@ fn check(
         }
     }
     if let Some(receipt) = receipt {
-        assert_eq!(receipt.ended(), Some(Ended::Done), "{settings:?}");
+        let end = value.map_or(Ended::Dropped, |_| Ended::Done);
+        assert_eq!(receipt.ended(), Some(end), "{settings:?}");
     }
     1
 }
 
-/// Checks the verbs of an entry, which `$entry` makes with an adapter of the waiting and one of the receipt.
+/// Checks the verbs of an entry, which `$entry` makes, with what it does without room. `$run` returns what a verb says.
 macro_rules! verbs {
-    ($settings:expr, |$queue:ident, $handle:ident| $entry:expr, [$($wait:tt)*]) => {{
+    (
+        $settings:expr, |$queue:ident, $handle:ident| $entry:expr, [$($wait:tt)*],
+        $run:expr, $add:ident, $put:ident, $update:ident
+    ) => {{
         let settings: Settings = $settings;
         let push = |value: &mut Vec<u32>| value.push(1);
-        check(settings, None, false, |$queue, $handle| settings.of($entry)$($wait)*.add().parts())
-            + check(settings, Some(&[1]), false, |$queue, $handle| settings.of($entry)$($wait)*.put(vec![1]).parts())
-            + check(settings, Some(&[1]), false, |$queue, $handle| settings.of($entry)$($wait)*.update(push).parts())
-            + check(settings, Some(&[]), true, |$queue, $handle| settings.of($entry)$($wait)*.tracked().add().parts())
-            + check(settings, Some(&[1]), true, |$queue, $handle| settings.of($entry)$($wait)*.tracked().put(vec![1]).parts())
-            + check(settings, Some(&[1]), true, |$queue, $handle| settings.of($entry).tracked()$($wait)*.update(push).parts())
-    }};
-}
-
-macro_rules! async_verbs {
-    ($settings:expr, |$queue:ident, $handle:ident| $entry:expr) => {{
-        let settings: Settings = $settings;
-        let push = |value: &mut Vec<u32>| value.push(1);
-        check(settings, None, false, |$queue, $handle| {
-            block_on(settings.of($entry).add_async()).parts()
-        }) + check(settings, Some(&[1]), false, |$queue, $handle| {
-            block_on(settings.of($entry).put_async(vec![1])).parts()
-        }) + check(settings, Some(&[1]), false, |$queue, $handle| {
-            block_on(settings.of($entry).update_async(push)).parts()
-        }) + check(settings, Some(&[]), true, |$queue, $handle| {
-            block_on(settings.of($entry).tracked().add_async()).parts()
-        }) + check(settings, Some(&[1]), true, |$queue, $handle| {
-            block_on(settings.of($entry).tracked().put_async(vec![1])).parts()
-        }) + check(settings, Some(&[1]), true, |$queue, $handle| {
-            block_on(settings.of($entry).tracked().update_async(push)).parts()
+        check(settings, None, |$queue, $handle| {
+            ($run(settings.of($entry)$($wait)*.$add()).added(), None)
+        }) + check(settings, Some(&[1]), |$queue, $handle| {
+            ($run(settings.of($entry)$($wait)*.$put(vec![1])).added(), None)
+        }) + check(settings, Some(&[1]), |$queue, $handle| {
+            ($run(settings.of($entry)$($wait)*.$update(push)).added(), None)
+        }) + check(settings, None, |$queue, $handle| {
+            let (entry, receipt) = settings.of($entry)$($wait)*.tracked();
+            ($run(entry.$add()).added(), Some(receipt))
+        }) + check(settings, Some(&[1]), |$queue, $handle| {
+            let (entry, receipt) = settings.of($entry)$($wait)*.tracked();
+            ($run(entry.$put(vec![1])).added(), Some(receipt))
+        }) + check(settings, Some(&[1]), |$queue, $handle| {
+            let (entry, receipt) = settings.of($entry).tracked();
+            ($run(entry$($wait)*.$update(push)).added(), Some(receipt))
         })
     }};
 }
 
 macro_rules! waits {
     ($settings:expr, |$queue:ident, $handle:ident| $entry:expr) => {
-        verbs!($settings, |$queue, $handle| $entry, [])
-            + verbs!($settings, |$queue, $handle| $entry, [.refuse()])
-            + verbs!($settings, |$queue, $handle| $entry, [.wait()])
-            + verbs!($settings, |$queue, $handle| $entry, [.within(HOUR)])
-            + async_verbs!($settings, |$queue, $handle| $entry)
+        verbs!($settings, |$queue, $handle| $entry, [], identity, add, put, update)
+            + verbs!($settings, |$queue, $handle| $entry, [], identity, try_add, try_put, try_update)
+            + verbs!($settings, |$queue, $handle| $entry, [.wait()], identity, add, put, update)
+            + verbs!($settings, |$queue, $handle| $entry, [.wait()], identity, try_add, try_put, try_update)
+            + verbs!($settings, |$queue, $handle| $entry, [.within(HOUR)], identity, add, put, update)
+            + verbs!($settings, |$queue, $handle| $entry, [.within(HOUR)], identity, try_add, try_put, try_update)
+            + verbs!($settings, |$queue, $handle| $entry, [], block_on, add_async, put_async, update_async)
     };
 }
 
@@ -161,48 +149,52 @@ fn every_setting_goes_with_every_other_and_with_every_verb() {
         combinations += waits!(settings, |_queue, handle| handle.entry());
     }
     // Levels, delays, keys, ways to wait, receipts, verbs.
-    assert_eq!(combinations, 3 * 3 * 3 * 5 * 2 * 3);
+    assert_eq!(combinations, 3 * 3 * 3 * 7 * 2 * 3);
 }
 
 #[test] // V6, B2
 fn what_is_refused_comes_back_and_nothing_has_changed() {
     let (queue, _time) = lists(1);
     queue.put("full".into(), vec![]);
-    let handle = queue.handle(String::from("handle").into());
+    let handle = queue.handle(String::from("handle"));
     let soon = Duration::from_millis(1);
     for settings in Settings::all() {
         let entry = || settings.of(queue.entry(String::from("owned")));
-        let Full((key, value)) = entry().refuse().put(vec![1]).unwrap_err();
+        let Full((key, value)) = entry().try_put(vec![1]).unwrap_err();
         assert_eq!((&*key, value), ("owned", vec![1]));
-        let Full((key, value)) = entry().within(soon).tracked().put(vec![1]).unwrap_err();
+        let (within, receipt) = entry().within(soon).tracked();
+        let Full((key, value)) = within.try_put(vec![1]).unwrap_err();
+        assert_eq!(receipt.ended(), Some(Ended::Dropped));
         assert_eq!((&*key, value), ("owned", vec![1]));
 
         let entry = || settings.of(queue.entry_ref("borrowed"));
-        let Full((key, value)) = entry().refuse().put(vec![1]).unwrap_err();
+        let Full((key, value)) = entry().try_put(vec![1]).unwrap_err();
         assert_eq!((key, value), ("borrowed", vec![1]));
-        let change = entry().refuse().update(|value| value.push(1));
+        let change = entry().try_update(|value| value.push(1));
         let Full((key, change)) = change.unwrap_err();
         let mut changed = vec![0];
         change(&mut changed);
         assert_eq!((key, changed), ("borrowed", vec![0, 1]));
-        let Full(key) = entry().tracked().refuse().add().unwrap_err();
-        assert_eq!(key, "borrowed");
+        // It adds no value, and so needs no room.
+        let (entry_without, receipt) = entry().tracked();
+        assert_eq!(entry_without.try_add(), Ok(Added::Queued));
+        drop(receipt);
 
         let entry = || settings.of(handle.entry());
-        let Full((key, value)) = entry().refuse().put(vec![1]).unwrap_err();
+        let Full((key, value)) = entry().try_put(vec![1]).unwrap_err();
         assert_eq!((key.as_str(), value), ("handle", vec![1]));
-        assert!(entry().within(soon).update(Vec::clear).is_err());
+        assert!(entry().within(soon).try_update(Vec::clear).is_err());
     }
     for key in ["owned", "borrowed", "handle"] {
         assert!(!queue.contains(&key.to_owned()), "{key}");
     }
-    assert_eq!(queue.get().unwrap().key().key(), "full");
+    assert_eq!(queue.get().unwrap().key(), "full");
     assert!(
-        queue.entry_ref("new").refuse().put(vec![]).is_ok(),
+        queue.entry_ref("new").try_put(vec![]).is_ok(),
         "no room is lost"
     );
     assert!(
-        queue.entry_ref("next").refuse().put(vec![]).is_err(),
+        queue.entry_ref("next").try_put(vec![]).is_err(),
         "no room has come"
     );
 }
@@ -210,32 +202,24 @@ fn what_is_refused_comes_back_and_nothing_has_changed() {
 #[test] // V6, B1
 fn what_merges_with_a_value_that_waits_needs_no_room() {
     let (queue, time) = lists(2);
-    let handle = queue.handle(String::from("a").into());
+    let handle = queue.handle(String::from("a"));
     queue.entry_ref("a").after(secs(2)).put(vec![1]);
     queue.put("full".into(), vec![]);
-    let added = queue.entry_ref("a").refuse().after(secs(1)).put(vec![2]);
+    let added = queue.entry_ref("a").after(secs(1)).try_put(vec![2]);
     assert_eq!(added, Ok(Added::Delayed));
     let added = handle
         .entry()
-        .refuse()
         .after(secs(3))
         .level(0)
-        .update(|value| value.push(3));
+        .try_update(|value| value.push(3));
     assert_eq!(added.ok(), Some(Added::Delayed));
-    let (added, receipt) = queue.entry_ref("a").tracked().wait().after(HOUR).add();
-    assert_eq!(added, Added::Delayed);
-    assert!(
-        queue
-            .entry_ref("b")
-            .refuse()
-            .after(HOUR)
-            .put(vec![])
-            .is_err()
-    );
+    let (entry, receipt) = queue.entry_ref("a").tracked();
+    assert_eq!(entry.wait().after(HOUR).add(), Added::Delayed);
+    assert!(queue.entry_ref("b").after(HOUR).try_put(vec![]).is_err());
     time.advance(secs(1));
     queue.fire_due();
     let item = queue.get().unwrap();
-    assert_eq!((item.key().key().as_str(), item.level()), ("a", 0));
+    assert_eq!((item.key().as_str(), item.level()), ("a", 0));
     assert_eq!(item.value(), &[1, 2, 3]);
     item.done();
     assert_eq!(receipt.ended(), Some(Ended::Done));
@@ -283,7 +267,7 @@ fn a_delayed_put_that_waits_for_room_is_delayed_once_there_is_some() {
         assert_eq!(wait.join().unwrap(), Added::Delayed);
     });
     assert!(
-        queue.entry_ref("b").refuse().put(vec![]).is_err(),
+        queue.entry_ref("b").try_put(vec![]).is_err(),
         "the delay takes room"
     );
     time.advance(secs(1));
@@ -295,14 +279,11 @@ fn a_delayed_put_that_waits_for_room_is_delayed_once_there_is_some() {
 fn a_task_that_is_cancelled_while_it_waits_has_added_nothing() {
     let (queue, _time) = lists(1);
     queue.put("full".into(), vec![]);
-    let update = queue
-        .entry_ref("a")
-        .after(HOUR)
-        .tracked()
-        .update_async(Vec::clear);
-    let update = Task::waiting(Box::pin(update));
+    let (entry, receipt) = queue.entry_ref("a").after(HOUR).tracked();
+    let update = Task::waiting(Box::pin(entry.update_async(Vec::clear)));
     let mut put = Task::waiting(Box::pin(queue.entry_ref("b").level(0).put_async(vec![2])));
     drop(update);
+    assert_eq!(receipt.ended(), Some(Ended::Dropped));
     put.assert_pending();
     queue.get().unwrap().done();
     assert_eq!(put.output(), Added::Queued);
@@ -314,12 +295,15 @@ fn a_task_that_is_cancelled_while_it_waits_has_added_nothing() {
 #[test] // V6
 fn a_delay_that_is_cancelled_ends_the_receipt_as_dropped() {
     let (queue, _time) = lists(1);
-    let (added, receipt) = queue.entry_ref("a").after(HOUR).tracked().put(vec![1]);
-    assert_eq!((added, receipt.ended()), (Added::Delayed, None));
+    let (entry, receipt) = queue.entry_ref("a").after(HOUR).tracked();
+    assert_eq!(
+        (entry.put(vec![1]), receipt.ended()),
+        (Added::Delayed, None)
+    );
     assert!(queue.cancel(&"a".to_owned()));
     assert_eq!(receipt.ended(), Some(Ended::Dropped));
     assert!(
-        queue.entry_ref("b").refuse().put(vec![]).is_ok(),
+        queue.entry_ref("b").try_put(vec![]).is_ok(),
         "its room is given back"
     );
 }
@@ -327,15 +311,15 @@ fn a_delay_that_is_cancelled_ends_the_receipt_as_dropped() {
 #[test] // V6, S1
 fn a_queue_that_is_shut_down_refuses_every_combination() {
     let (queue, _time) = lists(1);
-    let handle = queue.handle(String::from("a").into());
+    let handle = queue.handle(String::from("a"));
     queue.put("full".into(), vec![]);
     queue.shut_down();
     for settings in Settings::all() {
         let owned = || settings.of(queue.entry(String::from("b")));
         let borrowed = || settings.of(queue.entry_ref("c"));
         let by_handle = || settings.of(handle.entry());
-        assert_eq!(owned().refuse().put(vec![]), Ok(Added::ShutDown));
-        assert_eq!(owned().within(HOUR).add(), Ok(Added::ShutDown));
+        assert_eq!(owned().try_put(vec![]), Ok(Added::ShutDown));
+        assert_eq!(owned().within(HOUR).try_add(), Ok(Added::ShutDown));
         assert_eq!(borrowed().wait().update(Vec::clear), Added::ShutDown);
         assert_eq!(borrowed().add(), Added::ShutDown);
         assert_eq!(by_handle().put(vec![]), Added::ShutDown);
@@ -344,17 +328,17 @@ fn a_queue_that_is_shut_down_refuses_every_combination() {
             block_on(by_handle().update_async(Vec::clear)),
             Added::ShutDown
         );
+        let (owned, first) = owned().tracked();
+        let (borrowed, second) = borrowed().wait().tracked();
+        let (by_handle, third) = by_handle().tracked();
         let refused = [
-            owned().tracked().put(vec![]),
-            borrowed().wait().tracked().update(Vec::clear),
-            by_handle().tracked().refuse().add().unwrap(),
+            owned.put(vec![]),
+            borrowed.update(Vec::clear),
+            by_handle.try_add().unwrap(),
         ];
-        for (added, receipt) in refused {
-            assert_eq!(
-                (added, receipt.ended()),
-                (Added::ShutDown, Some(Ended::Dropped))
-            );
-        }
+        assert_eq!(refused, [Added::ShutDown; 3]);
+        let ends = [first, second, third].map(|receipt| receipt.ended());
+        assert_eq!(ends, [Some(Ended::Dropped); 3]);
     }
     assert_eq!(queue.try_iter().count(), 1);
     assert!(!queue.contains(&"b".to_owned()) && !queue.contains(&"c".to_owned()));
@@ -363,12 +347,7 @@ fn a_queue_that_is_shut_down_refuses_every_combination() {
 #[test] // V6, B1
 fn an_update_by_weight_needs_room_for_one_and_counts_in_full() {
     let (queue, _time) = timed_lists(|builder| builder.capacity(3).weight(Vec::len));
-    let update = |key, n| {
-        queue
-            .entry(key)
-            .refuse()
-            .update(move |value| value.extend(0..n))
-    };
+    let update = |key, n| queue.entry(key).try_update(move |value| value.extend(0..n));
     assert!(update("a", 2).is_ok());
     assert!(update("b", 2).is_ok(), "there was room for one");
     assert!(update("a", 0).is_err() && update("c", 1).is_err());
@@ -377,4 +356,46 @@ fn an_update_by_weight_needs_room_for_one_and_counts_in_full() {
         update("c", 1).is_ok() && update("d", 1).is_err(),
         "two and one wait"
     );
+}
+
+#[test] // V6 V2
+fn a_tracked_add_adds_no_value_and_ends_with_the_one_that_waits() {
+    let (queue, _time) = lists(9);
+    queue.put("a".into(), vec![1]);
+    let (entry, receipt) = queue.entry_ref("a").tracked();
+    assert_eq!(entry.add(), Added::Merged);
+    let item = queue.get().unwrap();
+    assert_eq!(*item.value(), [1]);
+    // The next one ends with a later value.
+    let (entry, next) = queue.entry_ref("a").tracked();
+    assert_eq!(entry.add(), Added::Deferred);
+    item.done();
+    assert_eq!((receipt.ended(), next.ended()), (Some(Ended::Done), None));
+    queue.put("a".into(), vec![2]);
+    let mut item = queue.get().unwrap();
+    assert_eq!(item.take(), Some(vec![2]));
+    item.done();
+    assert_eq!(next.ended(), Some(Ended::Done));
+    // Without a value there is no delivery, and the receipt says so.
+    let (entry, none) = queue.entry_ref("a").tracked();
+    assert_eq!(entry.add(), Added::Queued);
+    assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
+    assert_eq!(none.ended(), Some(Ended::Dropped));
+}
+
+#[test] // V6 B2
+fn an_add_that_has_waited_long_enough_exceeds_the_bound_or_comes_back() {
+    let (queue, _time) = lists(1);
+    queue.put("full".into(), vec![]);
+    let within = |key| queue.entry_ref(key).within(Duration::from_millis(1));
+    assert_eq!(within("a").try_put(vec![1]), Err(Full(("a", vec![1]))));
+    assert_eq!(within("a").put(vec![1]), Added::Queued);
+    assert_eq!(within("b").update(|value| value.push(2)), Added::Queued);
+    assert_eq!(
+        within("c").try_add(),
+        Ok(Added::Queued),
+        "a key without a value needs no room"
+    );
+    assert_eq!(queue.len(), 4);
+    assert_eq!(queue.try_iter().count(), 3, "c has no value");
 }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use super::tracked;
 use crate::common::counted::{Alive, Counted};
 use crate::common::scaled;
 use crate::common::timed::HOUR;
-use keyqueue::{Builder, Clock, Ended, ValueQueue, Valued, WorkQueue, merge};
+use keyqueue::{Builder, Clock, Ended, WorkQueue, merge};
 
 type Value = Vec<Counted<u32>>;
-type Queue = ValueQueue<u32, Value>;
-type Set = fn(Builder<Valued<u32, Value>>) -> Builder<Valued<u32, Value>>;
+type Queue = WorkQueue<u32, Value>;
+type Set = fn(Builder<u32, Value>) -> Builder<u32, Value>;
 
 const KEYS: u32 = scaled(1000) as u32;
 
@@ -19,16 +20,16 @@ const SETS: [(&str, Set); 8] = [
     ("levels", |builder| builder.levels(2)),
     ("a bound", |builder| builder.capacity(5000)),
     ("a limit", |builder| {
-        builder.group_by(|key| **key % 4).group_limit(1)
+        builder.group_by(|key| *key % 4).group_limit(1)
     }),
     ("a rate", |builder| {
-        builder.group_by(|key| **key % 4).group_rate(0.001, 3)
+        builder.group_by(|key| *key % 4).group_rate(0.001, 3)
     }),
     ("a pace", |builder| builder.dispatch_rate(0.001, 12)),
     ("an interval", |builder| builder.min_interval(HOUR)),
     ("all of them", |builder| {
         let builder = builder
-            .group_by(|key| **key % 4)
+            .group_by(|key| *key % 4)
             .group_limit(9)
             .group_rate(0.001, 5);
         builder
@@ -51,7 +52,7 @@ fn values_that_an_abort_has_discarded_are_dropped_by_a_shrink() {
         for hold in [Duration::ZERO, HOUR, Duration::MAX] {
             let alive = Alive::default();
             let queue = queue(set);
-            let put = |key| queue.entry(key).tracked().put(vec![alive.of(key)]).1;
+            let put = |key| tracked(&queue, key, vec![alive.of(key)]);
             let first: Vec<_> = (0..10).map(put).collect();
             queue.try_iter().take(10).for_each(drop);
             let mut receipts: Vec<_> = (0..KEYS).map(put).collect();
@@ -60,7 +61,7 @@ fn values_that_an_abort_has_discarded_are_dropped_by_a_shrink() {
             }
             (0..4_u32).for_each(|group| _ = queue.hold_group(&group, hold));
             let mut items: Vec<_> = queue.try_iter().take(2).collect();
-            receipts.extend(items.iter().map(|item| put(**item.key())));
+            receipts.extend(items.iter().map(|item| put(*item.key())));
             let left = queue.shut_down_now();
             assert_eq!((left.processing, left.delayed), (items.len(), 20), "{what}");
             queue.shrink();

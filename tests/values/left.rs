@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::{Lists, lists};
 use crate::common::timed::HOUR;
 use crate::common::{eventually, scaled};
-use keyqueue::worker::{Verdict, Workers};
-use keyqueue::{DrainEnd, LeftReason, ValueQueue, WorkQueue, merge};
+use keyqueue::worker::{Job, Verdict, Workers};
+use keyqueue::{DrainEnd, LeftReason, WorkQueue, merge};
 
 fn drains_delays() -> Lists<u32> {
     let builder = WorkQueue::builder().drain_delays(true);
@@ -52,7 +52,7 @@ fn a_batch_that_fails_in_a_drain_is_written_or_left() {
             assert_eq!(drained.left.refused, refused);
             let left = queue.take_left();
             assert_eq!(left.len(), refused);
-            rows.extend(left.into_iter().flat_map(|left| left.value));
+            rows.extend(left.into_iter().flat_map(|left| left.value).flatten());
             rows.sort_unstable();
             assert!(rows.into_iter().eq(0..100));
         });
@@ -66,15 +66,16 @@ fn a_grace_period_that_is_too_short_leaves_or_reports_every_key() {
         let (reported, may_end) = (Mutex::new(Vec::new()), AtomicBool::new(false));
         let mut all = Vec::new();
         thread::scope(|scope| {
-            let mut workers = Workers::new(&queue).threads(2).values();
+            let mut workers = Workers::new(&queue).threads(2);
             if has_report {
-                workers = workers.on_give_up(|key, value, _| {
-                    reported.lock().unwrap().push((*key, value.unwrap()));
+                workers = workers.on_give_up(|key, given_up| {
+                    reported.lock().unwrap().push((*key, given_up.value));
                 });
             }
-            let work = |key: &u32, value: &mut Vec<u32>| {
-                value.push(*key);
-                eventually("it may end", || *key < 3 || may_end.load(Ordering::Relaxed));
+            let work = |mut job: Job<'_, u32, Vec<u32>>| {
+                let key = *job;
+                job.value_mut().push(key);
+                eventually("it may end", || key < 3 || may_end.load(Ordering::Relaxed));
                 Verdict::RetryAfter("no answer", HOUR)
             };
             scope.spawn(move || workers.run(work).unwrap());
@@ -97,8 +98,8 @@ fn a_grace_period_that_is_too_short_leaves_or_reports_every_key() {
         all.extend(reported);
         all.sort_unstable();
         let expected = (0..10).map(|key| match key {
-            0..5 => (key, vec![key, key]),
-            _ => (key, vec![key]),
+            0..5 => (key, Some(vec![key, key])),
+            _ => (key, Some(vec![key])),
         });
         assert!(all.into_iter().eq(expected), "has_report: {has_report}");
     }
@@ -155,7 +156,7 @@ fn crowd(round: usize) {
             queue
                 .take_left()
                 .into_iter()
-                .for_each(|left| end(left.value));
+                .for_each(|left| end(left.value.unwrap()));
         };
         take_left();
         for putter in putters {
@@ -195,7 +196,7 @@ fn a_refused_retry_whose_merge_panics_leaves_the_older_value() {
         .into_iter()
         .map(|left| (left.key, left.value))
         .collect();
-    assert_eq!(values, BTreeMap::from([(1, vec![1])]));
+    assert_eq!(values, BTreeMap::from([(1, Some(vec![1]))]));
 }
 
 /// A key whose clones panic when they are made or dropped, as its number says.
@@ -235,7 +236,7 @@ impl Drop for Fragile {
 #[test] // S12 S16
 fn a_clone_or_a_drop_that_panics_loses_no_value_that_is_left() {
     let queue = WorkQueue::builder().merge(merge::append).shards(2);
-    let queue: ValueQueue<_, Vec<u32>> = queue.build().unwrap();
+    let queue: WorkQueue<_, Vec<u32>> = queue.build().unwrap();
     (0..6).for_each(|key| _ = queue.put(Fragile::of(key), vec![key]));
     let after = |key| queue.entry(Fragile::of(key)).after(HOUR);
     (6..9).for_each(|key| _ = after(key).put(vec![key]));
@@ -253,6 +254,6 @@ fn a_clone_or_a_drop_that_panics_loses_no_value_that_is_left() {
         0..6 => LeftReason::Queued,
         _ => LeftReason::Delayed,
     };
-    let expected = (1..9).map(|key| (key, vec![key], reason(key)));
+    let expected = (1..9).map(|key| (key, Some(vec![key]), reason(key)));
     assert!(left.into_iter().eq(expected));
 }

@@ -22,16 +22,17 @@ mod reentry;
 mod runtime;
 mod tasks;
 mod types;
+mod without;
 mod workers;
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 
-use keyqueue::{Builder, Clock, GetError, MockClock, ValueQueue, Valued, WorkQueue, merge};
+use keyqueue::{Builder, Clock, GetError, Item, MockClock, Receipt, WorkQueue, merge};
 
 /// A queue whose values are lists, so that a value shows what was merged, and in which order.
-pub(crate) type Lists<K = &'static str> = ValueQueue<K, Vec<u32>>;
+pub(crate) type Lists<K = &'static str> = WorkQueue<K, Vec<u32>>;
 
-pub(crate) type ListBuilder<K = &'static str> = Builder<Valued<K, Vec<u32>>>;
+pub(crate) type ListBuilder<K = &'static str> = Builder<K, Vec<u32>>;
 
 pub(crate) fn lists<K: Hash + Eq + Send + Sync + 'static>() -> Lists<K> {
     let builder = WorkQueue::builder().merge(merge::append);
@@ -47,21 +48,29 @@ pub(crate) fn timed_lists(set: impl FnOnce(ListBuilder) -> ListBuilder) -> (List
 }
 
 /// Takes every queued key with its value, each done before the next.
-pub(crate) fn deliveries<K, V, S>(queue: &ValueQueue<K, V, S>) -> Vec<(K, V)>
+pub(crate) fn deliveries<K, V>(queue: &WorkQueue<K, V>) -> Vec<(K, V)>
 where
     K: Clone + Hash + Eq + Send + Sync + 'static,
     V: Send + 'static,
-    S: BuildHasher,
 {
-    let take = |mut item: keyqueue::ValueItem<'_, K, V, S>| {
-        (item.key().key().clone(), item.take().expect("a value"))
-    };
+    let take = |mut item: Item<'_, K, V>| (item.key().clone(), item.take().expect("a value"));
     queue.try_iter().map(take).collect()
+}
+
+/// Puts a value, and returns its receipt.
+pub(crate) fn tracked<K, V>(queue: &WorkQueue<K, V>, key: K, value: V) -> Receipt
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + 'static,
+{
+    let (entry, receipt) = queue.entry(key).tracked();
+    entry.put(value);
+    receipt
 }
 
 /// Fails if a key is handed out.
 #[track_caller]
-pub(crate) fn assert_nothing_delivered<K, V>(queue: &ValueQueue<K, V>)
+pub(crate) fn assert_nothing_delivered<K, V>(queue: &WorkQueue<K, V>)
 where
     K: std::fmt::Debug,
 {

@@ -2,14 +2,14 @@
 
 use super::deliveries;
 use crate::common::counted::Alive;
-use keyqueue::{ValueQueue, WorkQueue, merge};
+use keyqueue::{WorkQueue, merge};
 
 const KEYS: u32 = crate::common::scaled(50_000) as u32;
 
 #[test] // C10
 fn values_of_many_keys_are_dropped_when_they_are_done() {
     let alive = Alive::default();
-    let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
+    let queue: WorkQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     for round in 0..3 {
         for key in 0..KEYS {
             // New keys in each round, so that sweeps run.
@@ -24,7 +24,7 @@ fn values_of_many_keys_are_dropped_when_they_are_done() {
             keys += 1;
             assert_eq!(
                 item.value().len(),
-                1 + usize::from((**item.key() % KEYS).is_multiple_of(3))
+                1 + usize::from((*item.key() % KEYS).is_multiple_of(3))
             );
         }
         assert_eq!((keys, alive.count()), (KEYS, 0));
@@ -35,14 +35,14 @@ fn values_of_many_keys_are_dropped_when_they_are_done() {
 #[test] // C10
 fn a_sweep_keeps_what_waits() {
     let alive = Alive::default();
-    let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
+    let queue: WorkQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     let hour = crate::common::timed::HOUR;
     queue.put(0, vec![alive.of(0_u32)]);
     queue.entry(1).after(hour).put(vec![alive.of(0)]);
-    let handle = queue.handle(2.into());
+    let handle = queue.handle(2);
     queue.put(3, vec![alive.of(0)]);
     let held = queue.get().unwrap();
-    assert_eq!(**held, 0);
+    assert_eq!(*held, 0);
     queue.put(0, vec![alive.of(0)]);
     handle.put(vec![alive.of(0)]);
     queue.shrink();

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use super::{assert_nothing_delivered, deliveries, lists};
+use super::{assert_nothing_delivered, deliveries, lists, tracked};
 use crate::common::{Config, with_queues};
-use keyqueue::{Added, State, ValueQueue, WorkQueue, merge};
+use keyqueue::{Added, State, WorkQueue, merge};
 
 /// A queue of lists with every setting of the configuration but its hash bits.
-fn configured(config: &Config) -> ValueQueue<u32, Vec<u32>> {
+fn configured(config: &Config) -> WorkQueue<u32, Vec<u32>> {
     let mut builder = WorkQueue::builder();
     if let Some(shards) = config.shards {
         builder = builder.shards(shards);
@@ -21,17 +21,22 @@ fn configured(config: &Config) -> ValueQueue<u32, Vec<u32>> {
 
 #[test] // V1
 fn every_way_to_put_merges_in_the_order_of_the_calls() {
-    let queue: ValueQueue<String, Vec<u32>> = lists();
+    let queue: WorkQueue<String, Vec<u32>> = lists();
     let key = || String::from("a");
-    let handle = queue.handle(key().into());
+    let handle = queue.handle(key());
     assert_eq!(queue.entry_ref("a").put(vec![0]), Added::Queued);
     assert_eq!(queue.put(key(), vec![1]), Added::Merged);
-    assert_eq!(queue.update(key(), |list| list.push(2)), Added::Merged);
+    assert_eq!(
+        queue.entry(key()).update(|list| list.push(2)),
+        Added::Merged
+    );
     assert_eq!(handle.put(vec![3]), Added::Merged);
-    let receipts = [
-        queue.entry(key()).tracked().put(vec![4]).1,
-        handle.entry().tracked().put(vec![5]).1,
-    ];
+    let put_by_handle = |value| {
+        let (entry, receipt) = handle.entry().tracked();
+        assert_eq!(entry.put(value), Added::Merged);
+        receipt
+    };
+    let receipts = [tracked(&queue, key(), vec![4]), put_by_handle(vec![5])];
     assert_eq!(
         queue.entry(key()).after(Duration::ZERO).put(vec![6]),
         Added::Merged
@@ -41,7 +46,7 @@ fn every_way_to_put_merges_in_the_order_of_the_calls() {
         Added::Merged
     );
     assert_eq!(queue.entry_ref("a").put(vec![8]), Added::Merged);
-    assert_eq!(queue.entry(key()).refuse().put(vec![9]), Ok(Added::Merged));
+    assert_eq!(queue.entry(key()).try_put(vec![9]), Ok(Added::Merged));
     let item = queue.get().unwrap();
     assert_eq!(*item.value(), (0..10).collect::<Vec<_>>());
     item.done();
@@ -51,16 +56,17 @@ fn every_way_to_put_merges_in_the_order_of_the_calls() {
 
 #[test] // V1
 fn the_first_put_of_every_kind_makes_the_key_known() {
-    let queue: ValueQueue<String, Vec<u32>> = lists();
+    let queue: WorkQueue<String, Vec<u32>> = lists();
     assert_eq!(queue.put("put".into(), vec![1]), Added::Queued);
     assert_eq!(queue.entry_ref("borrowed").put(vec![2]), Added::Queued);
     assert_eq!(
-        queue.update("update".into(), |list| list.push(3)),
+        queue.entry("update".into()).update(|list| list.push(3)),
         Added::Queued
     );
-    let (_, _receipt) = queue.entry_ref("tracked").tracked().put(vec![4]);
+    let (entry, _receipt) = queue.entry_ref("tracked").tracked();
+    assert_eq!(entry.put(vec![4]), Added::Queued);
     assert_eq!(
-        queue.handle(String::from("handle").into()).put(vec![5]),
+        queue.handle(String::from("handle")).put(vec![5]),
         Added::Queued
     );
     let values: Vec<_> = deliveries(&queue)
@@ -80,7 +86,7 @@ fn a_value_goes_with_the_next_delivery_in_every_state_and_configuration() {
         }
         for key in 0..5 {
             let item = queue.get().unwrap();
-            assert_eq!((**item.key(), &item.value()[..]), (key, &[1, 2][..]));
+            assert_eq!((*item.key(), &item.value()[..]), (key, &[1, 2][..]));
             assert_eq!(queue.put(key, vec![3]), Added::Deferred);
             assert_eq!(queue.put(key, vec![4]), Added::Merged);
             assert_eq!(*item.value(), [1, 2], "of this delivery");
@@ -125,19 +131,19 @@ fn the_given_functions_merge() {
 #[test] // V2
 fn a_key_that_is_added_without_a_value_is_not_delivered() {
     let queue = lists::<&str>();
-    assert_eq!(queue.add("a".into()), Added::Queued);
-    assert_eq!(queue.add("a".into()), Added::Merged);
+    assert_eq!(queue.add("a"), Added::Queued);
+    assert_eq!(queue.add("a"), Added::Merged);
     assert_eq!(queue.len(), 1);
     queue.put("b", vec![1]);
     let item = queue.get().unwrap();
-    assert_eq!(**item, "b");
+    assert_eq!(*item, "b");
     assert_eq!(queue.state(&"a"), State::Idle);
 
     // Nor while it is processing, or by a handle; and a value that comes is delivered with it.
-    assert_eq!(queue.add("b".into()), Added::Deferred);
+    assert_eq!(queue.add("b"), Added::Deferred);
     item.done();
     assert_nothing_delivered(&queue);
-    let handle = queue.handle("a".into());
+    let handle = queue.handle("a");
     assert_eq!(handle.add(), Added::Queued);
     assert_eq!(handle.put(vec![2]), Added::Merged);
     assert_eq!(deliveries(&queue), [("a", vec![2])]);
@@ -154,7 +160,7 @@ fn a_waiting_getter_passes_over_keys_without_values() {
     std::thread::scope(|scope| {
         let getter = scope.spawn(|| queue.get().map(|item| item.value().clone()));
         crate::common::eventually("the getter waits", || crate::common::waiting(&queue) == 1);
-        queue.add("a".into());
+        queue.add("a");
         crate::common::eventually("it found nothing", || queue.is_empty());
         queue.put("a", vec![1]);
         assert_eq!(getter.join().unwrap(), Some(vec![1]));
@@ -167,7 +173,7 @@ fn a_batch_has_the_value_of_each_key() {
     for (key, n) in [("a", 1), ("b", 2), ("a", 3)] {
         queue.put(key, vec![n]);
     }
-    queue.add("c".into());
+    queue.add("c");
     let batch = queue.get_batch(10).unwrap();
     let values: Vec<_> = batch.iter().map(|item| item.value().clone()).collect();
     assert_eq!(values, [vec![1, 3], vec![2]]);

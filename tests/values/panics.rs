@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{assert_nothing_delivered, timed_lists};
+use super::{assert_nothing_delivered, timed_lists, tracked};
 use crate::common::timed::{HOUR, MS};
 use keyqueue::worker::Workers;
-use keyqueue::{Added, Ended, State, ValueQueue, WorkQueue};
+use keyqueue::{Added, Ended, State, WorkQueue};
 
 /// What a panicking call panics with; unwound quietly, past the panic hook.
 struct Blown;
@@ -29,7 +29,7 @@ fn merge(older: &mut Vec<u32>, newer: Vec<u32>) {
     }
 }
 
-fn queue() -> ValueQueue<&'static str, Vec<u32>> {
+fn queue() -> WorkQueue<&'static str, Vec<u32>> {
     let (clock, _time) = keyqueue::Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
     builder.merge(merge).build().unwrap()
@@ -37,7 +37,7 @@ fn queue() -> ValueQueue<&'static str, Vec<u32>> {
 
 /// The value of the next delivery, and that there is no other.
 #[track_caller]
-fn only_value(queue: &ValueQueue<&'static str, Vec<u32>>) -> Vec<u32> {
+fn only_value(queue: &WorkQueue<&'static str, Vec<u32>>) -> Vec<u32> {
     let value = queue.try_get().unwrap().take().unwrap();
     assert_nothing_delivered(queue);
     assert_eq!(queue.state(&"a"), State::Idle);
@@ -47,17 +47,17 @@ fn only_value(queue: &ValueQueue<&'static str, Vec<u32>>) -> Vec<u32> {
 #[test] // V4
 fn a_merge_that_panics_in_a_put_loses_neither_the_key_nor_the_older_value() {
     let queue = queue();
-    let handle = queue.handle("a".into());
+    let handle = queue.handle("a");
     let puts: [&dyn Fn(); 6] = [
         &|| _ = queue.put("a", vec![2, BAD]),
         &|| _ = queue.entry_ref(&"a").put(vec![2, BAD]),
-        &|| drop(queue.entry("a").tracked().put(vec![2, BAD]).1),
+        &|| drop(tracked(&queue, "a", vec![2, BAD])),
         &|| _ = handle.put(vec![2, BAD]),
         &|| _ = queue.entry("a").after(HOUR).put(vec![2, BAD]),
-        &|| _ = queue.update("a", |list| merge(list, vec![2, BAD])),
+        &|| _ = queue.entry("a").update(|list| merge(list, vec![2, BAD])),
     ];
     for put in puts {
-        let (_, first) = queue.entry("a").tracked().put(vec![1]);
+        let first = tracked(&queue, "a", vec![1]);
         assert_blows(put);
         assert_eq!(first.ended(), None);
         assert_eq!(only_value(&queue), [1, 2]);
@@ -86,16 +86,16 @@ fn a_put_into_a_delivery_or_a_delay_that_panics_queues_the_key() {
     assert!(queue.cancel(&"a"));
 
     // A change that panics on a key without a value, known or not.
-    assert_blows(|| queue.update("b", |_| resume_unwind(Box::new(Blown))));
+    assert_blows(|| queue.entry("b").update(|_| resume_unwind(Box::new(Blown))));
     assert_nothing_delivered(&queue);
 }
 
 #[test] // V4
 fn a_merge_that_panics_in_a_retry_loses_neither_the_key_nor_the_value_of_the_delivery() {
     let queue = queue();
-    let (_, older) = queue.entry("a").tracked().put(vec![1]);
+    let older = tracked(&queue, "a", vec![1]);
     let item = queue.get().unwrap();
-    let (_, newer) = queue.entry("a").tracked().put(vec![BAD]);
+    let newer = tracked(&queue, "a", vec![BAD]);
     assert_eq!(item.retry(), Added::Merged);
     assert_eq!((older.ended(), newer.ended()), (None, Some(Ended::Dropped)));
     assert_eq!(only_value(&queue), [1]);
@@ -106,16 +106,16 @@ fn a_merge_that_panics_in_a_retry_loses_neither_the_key_nor_the_value_of_the_del
 fn a_worker_whose_retry_panics_in_the_merge_does_not_give_the_key_up() {
     let queue = queue();
     queue.put("a", vec![1]);
-    let workers = Workers::new(&queue).threads(1).values();
+    let workers = Workers::new(&queue).threads(1);
     workers
-        .on_give_up(|_, _, given_up| panic!("{}", given_up.failure))
-        .run(|_, list| {
-            if list.len() == 1 {
-                list.push(2);
+        .on_give_up(|_, given_up| panic!("{}", given_up.failure))
+        .run(|mut job| {
+            if job.value().len() == 1 {
+                job.value_mut().push(2);
                 queue.put("a", vec![BAD]);
                 return Err("not yet");
             }
-            assert_eq!(*list, [1, 2]);
+            assert_eq!(*job.value(), [1, 2]);
             queue.shut_down();
             Ok(())
         })
@@ -138,18 +138,18 @@ fn a_weight_that_panics_puts_nothing_or_all_and_counts_nothing_twice() {
     let (queue, _time) = timed_lists(|builder| builder.capacity(4).weight(weight));
     queue.put("a", vec![1]);
     armed.store(true, Ordering::SeqCst);
-    assert_blows(|| queue.entry("b").refuse().put(vec![1]));
+    assert_blows(|| queue.entry("b").try_put(vec![1]));
     assert_blows(|| queue.put("b", vec![1]));
     assert_eq!(queue.state(&"b"), State::Queued); // it is put, and not counted
     // A retry's weight is wrong then, but the key is delivered.
     let item = queue.get().unwrap();
     assert_eq!(item.retry(), Added::Deferred);
     armed.store(false, Ordering::SeqCst);
-    assert_eq!(**queue.get().unwrap().key(), "b");
+    assert_eq!(*queue.get().unwrap(), "b");
     assert_eq!(*queue.get().unwrap().value(), [1]);
     // All room is there again.
-    assert_eq!(queue.entry("c").refuse().put(vec![0; 4]), Ok(Added::Queued));
-    assert!(queue.entry("d").refuse().put(vec![0]).is_err());
+    assert_eq!(queue.entry("c").try_put(vec![0; 4]), Ok(Added::Queued));
+    assert!(queue.entry("d").try_put(vec![0]).is_err());
 }
 
 /// A value whose drop panics, unless the thread is panicking already.
@@ -174,9 +174,9 @@ fn a_value_whose_drop_panics_harms_neither_its_key_nor_others() {
     let keep = |older: &mut Option<Bomb>, _: Option<Bomb>| drop(older.take());
     let (clock, _time) = keyqueue::Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
-    let queue: ValueQueue<&str, _> = builder.merge(keep).build().unwrap();
+    let queue: WorkQueue<&str, _> = builder.merge(keep).build().unwrap();
 
-    let (_, receipt) = queue.entry("a").tracked().put(bomb());
+    let receipt = tracked(&queue, "a", bomb());
     queue.get().unwrap().done();
     assert!(dropped.load(Ordering::SeqCst));
     assert_eq!(receipt.ended(), Some(Ended::Done));

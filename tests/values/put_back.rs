@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::{assert_nothing_delivered, deliveries, lists, timed_lists};
 use crate::common::timed::{HOUR, MS, ms};
 use keyqueue::limiter::{Bucket, ItemExponentialFailure, MaxOf, RateLimiter};
-use keyqueue::{Added, Clock, State, ValueItem, WorkQueue, merge};
+use keyqueue::{Added, Clock, Item, State, WorkQueue, merge};
 
 /// Runs `retry` on a delivery of `[1]`, before and after another value is put.
-fn retried(retry: impl Fn(ValueItem<'_, &'static str, Vec<u32>>)) -> [Vec<u32>; 2] {
+fn retried(retry: impl Fn(Item<'_, &'static str, Vec<u32>>)) -> [Vec<u32>; 2] {
     [true, false].map(|put_before| {
         let (queue, time) = timed_lists(|builder| builder);
         queue.put("a", vec![1]);
@@ -39,7 +39,7 @@ fn a_retry_puts_the_value_under_newer_ones() {
         both
     );
     assert_eq!(retried(|item| drop(item.retry_on_drop())), both);
-    let panics = |item: ValueItem<'_, &'static str, Vec<u32>>| {
+    let panics = |item: Item<'_, &'static str, Vec<u32>>| {
         let guard = item.retry_on_drop();
         let work = move || {
             let _guard = guard;
@@ -54,16 +54,16 @@ fn a_retry_puts_the_value_under_newer_ones() {
 fn an_owned_item_puts_its_value_back() {
     let queue = Arc::new(lists::<&str>());
     queue.put("a", vec![1]);
-    let mut item = queue.get_owned().unwrap();
+    let mut item = queue.get().map(Item::into_owned).unwrap();
     queue.put("a", vec![3]);
     item.value_mut().push(2);
     assert_eq!(*item.value(), [1, 2]);
     assert_eq!(item.retry(), Added::Merged); // with [3]
-    let mut item = queue.get_owned().unwrap();
+    let mut item = queue.get().map(Item::into_owned).unwrap();
     assert_eq!(item.take(), Some(vec![1, 2, 3]));
     drop(item);
     queue.put("a", vec![4]);
-    drop(queue.get_owned().unwrap().retry_on_drop());
+    drop(queue.get().map(Item::into_owned).unwrap().retry_on_drop());
     assert_eq!(deliveries(&queue), [("a", vec![4])]);
 }
 
@@ -122,7 +122,7 @@ fn a_rate_limited_retry_keeps_its_value_and_is_counted() {
         let mut item = queue.try_get().unwrap();
         item.value_mut().push(failures);
         assert_eq!(item.retry(), Added::Delayed);
-        assert_eq!(queue.num_requeues(&"a".into()), failures);
+        assert_eq!(queue.num_requeues(&"a"), failures);
         time.advance(ms(delay));
         assert_eq!(queue.fire_due(), 1);
     }
@@ -155,13 +155,13 @@ fn a_limiter_may_be_set_before_the_keys_carry_values() {
     queue.put("a", vec![1]);
     let item = queue.get().unwrap();
     assert_eq!(item.retry(), Added::Delayed, "after 100 ms");
-    assert_eq!(queue.num_requeues(&"a".into()), 1);
+    assert_eq!(queue.num_requeues(&"a"), 1);
     // The next token is there after 200 ms. It is given back, because the retry comes sooner.
-    assert_eq!(queue.add_rate_limited("a".into()), Added::Delayed);
+    assert_eq!(queue.add_rate_limited("a"), Added::Delayed);
     assert_eq!(RateLimiter::<str>::when(&*bucket, "b"), ms(200));
     time.advance(ms(100));
     assert_eq!(queue.fire_due(), 1);
-    queue.forget(&"a".into());
-    assert_eq!(queue.num_requeues(&"a".into()), 0);
+    queue.forget(&"a");
+    assert_eq!(queue.num_requeues(&"a"), 0);
     assert_eq!(deliveries(&queue), [("a", vec![1])]);
 }

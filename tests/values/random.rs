@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use super::tracked;
 use crate::common::counted::{Alive, Counted};
 use crate::common::timed::{HOUR, ms};
 use crate::common::{Note, poll, scaled, watchdog};
 use keyqueue::{
-    Added, Builder, Clock, Ended, Full, MockClock, Receipt, State, ValueItem, ValueQueue, Valued,
-    WorkQueue, merge,
+    Added, Builder, Clock, Ended, Full, Item, MockClock, Receipt, State, WorkQueue, merge,
 };
 
 /// Values with numbers.
 type Value = Vec<Counted<u32>>;
-type Queue = ValueQueue<u32, Value>;
-type QueueItem<'q> = ValueItem<'q, u32, Value>;
+type Queue = WorkQueue<u32, Value>;
+type QueueItem<'q> = Item<'q, u32, Value>;
 
 const CAPACITY: usize = 5;
 const KEYS: u32 = 6;
@@ -28,8 +28,8 @@ fn numbers(value: &[Counted<u32>]) -> Vec<u32> {
 /// Draws the settings, and says what they are.
 fn settings(
     random: &mut fastrand::Rng,
-    builder: Builder<Valued<u32, Value>>,
-) -> (Builder<Valued<u32, Value>>, String) {
+    builder: Builder<u32, Value>,
+) -> (Builder<u32, Value>, String) {
     let mut said = String::new();
     let mut builder = builder.levels(random.usize(1..4)).shards(2);
     let mut draw = |name: &str| {
@@ -58,7 +58,7 @@ fn settings(
         builder = builder.min_interval(ms(15));
     }
     if draw("groups") {
-        builder = builder.group_by(|key| **key % 3);
+        builder = builder.group_by(|key| *key % 3);
         if draw("limit") {
             builder = builder.group_limit(1);
         }
@@ -118,7 +118,7 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
     let (number, value) = run.tag();
     match random.u8(..22) {
         0 | 1 => {
-            let (_, receipt) = queue.entry(key).tracked().put(value);
+            let receipt = tracked(queue, key, value);
             run.receipts.insert(number, receipt);
             run.put(key, number, Added::Queued);
         }
@@ -128,9 +128,13 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
             queue.entry(key).level(random.usize(..3)).put(value),
         ),
         3 => run.put(key, number, queue.entry_ref(&key).put(value)),
-        4 => run.put(key, number, queue.update(key, |list| list.extend(value))),
-        5 => run.put(key, number, queue.handle(key.into()).put(value)),
-        6 | 7 => match queue.entry(key).refuse().put(value) {
+        4 => run.put(
+            key,
+            number,
+            queue.entry(key).update(|list| list.extend(value)),
+        ),
+        5 => run.put(key, number, queue.handle(key).put(value)),
+        6 | 7 => match queue.entry(key).try_put(value) {
             Ok(added) => run.put(key, number, added),
             Err(Full((of, value))) => assert_eq!((of, numbers(&value)), (key, vec![number])),
         },
@@ -149,8 +153,8 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
         }
         11..=13 => {
             if let Ok(item) = queue.try_get() {
-                let expected = run.waiting.remove(item.key().key());
-                run.retries.remove(item.key().key());
+                let expected = run.waiting.remove(item.key());
+                run.retries.remove(item.key());
                 assert_eq!(Some(numbers(item.value())), expected, "of {:?}", item.key());
                 held.push((item, expected.unwrap()));
             }
@@ -163,7 +167,7 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
         16 if !held.is_empty() => {
             // The older values go first.
             let (item, mut numbers) = held.swap_remove(0);
-            let key = *item.key().key();
+            let key = *item.key();
             let _ = item.retry_after(ms(random.u64(..20)));
             numbers.extend(run.waiting.remove(&key).unwrap_or_default());
             run.waiting.insert(key, numbers);
@@ -173,7 +177,7 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
             // A value that was taken is not delivered again.
             let (mut item, numbers) = held.swap_remove(0);
             item.take();
-            let key = *item.key().key();
+            let key = *item.key();
             run.retries
                 .extend(run.waiting.contains_key(&key).then_some(key));
             let _ = item.retry_after(ms(random.u64(..2)));
@@ -237,25 +241,22 @@ impl Run {
         let taken = all - retries.saturating_sub(CAPACITY / 2).min(CAPACITY);
         for n in 0..CAPACITY.saturating_sub(taken) as u32 {
             let (number, value) = self.tag();
-            let added = queue.entry(100 + n).refuse().put(value);
+            let added = queue.entry(100 + n).try_put(value);
             self.put(100 + n, number, added.expect("there is room"));
         }
         let (_, value) = self.tag();
-        assert!(
-            queue.entry(200).refuse().put(value).is_err(),
-            "there is no room"
-        );
+        assert!(queue.entry(200).try_put(value).is_err(), "there is no room");
     }
 }
 
 /// Lets all waits end, and takes what comes.
 fn deliver_all(run: &mut Run, queue: &Queue) {
-    (0..3_u32).for_each(|group| _ = queue.release_group(&group));
+    (0..3_u32).for_each(|group| _ = queue.hold_group(&group, Duration::ZERO));
     for _ in 0..60 {
         run.time.advance(HOUR);
         queue.fire_due();
         while let Ok(item) = queue.try_get() {
-            let expected = run.waiting.remove(item.key().key());
+            let expected = run.waiting.remove(item.key());
             assert_eq!(Some(numbers(item.value())), expected, "of {:?}", item.key());
             item.done();
             run.end(expected.unwrap(), Ended::Done);
@@ -272,7 +273,7 @@ fn finish(run: &mut Run, random: &mut fastrand::Rng, held: Held<'_>) {
             run.end(numbers, Ended::Done);
             continue;
         }
-        let key = *item.key().key();
+        let key = *item.key();
         match item.retry() {
             // It goes with the delivery that is owed (S11).
             Added::Merged => drop(run.waiting.entry(key).or_default().splice(0..0, numbers)),

@@ -4,12 +4,12 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use super::{deliveries, lists, timed_lists};
+use super::{deliveries, lists, timed_lists, tracked};
 use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, secs};
 use crate::common::{WakeCount, poll, watchdog};
 use keyqueue::worker::{Outcome, Verdict, Workers};
-use keyqueue::{Added, Ended, Receipt, ValueQueue, WorkQueue, merge};
+use keyqueue::{Added, Ended, Item, Receipt, WorkQueue, merge};
 
 #[track_caller]
 fn assert_ended(receipts: &[Receipt], end: impl Into<Option<Ended>>) {
@@ -20,14 +20,14 @@ fn assert_ended(receipts: &[Receipt], end: impl Into<Option<Ended>>) {
 #[test] // V2
 fn all_receipts_of_a_delivery_end_when_it_is_done() {
     let alive = Alive::default();
-    let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
-    let handle = queue.handle(1.into());
-    let put = || queue.entry(1).tracked().put(vec![alive.of(0_u32)]).1;
-    let first = [
-        put(),
-        put(),
-        handle.entry().tracked().put(vec![alive.of(0)]).1,
-    ];
+    let queue: WorkQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
+    let handle = queue.handle(1);
+    let put = || tracked(&queue, 1, vec![alive.of(0_u32)]);
+    let first = [put(), put(), {
+        let (entry, receipt) = handle.entry().tracked();
+        entry.put(vec![alive.of(0)]);
+        receipt
+    }];
     let item = queue.get().unwrap();
     let second = [put(), put()];
     assert_ended(&first, None);
@@ -45,9 +45,9 @@ fn all_receipts_of_a_delivery_end_when_it_is_done() {
 #[test] // V3
 fn a_retry_keeps_the_receipts() {
     let (queue, time) = timed_lists(|builder| builder);
-    let older = [queue.entry("a").tracked().put(vec![1]).1];
+    let older = [tracked(&queue, "a", vec![1])];
     let item = queue.get().unwrap();
-    let newer = [queue.entry("a").tracked().put(vec![2]).1];
+    let newer = [tracked(&queue, "a", vec![2])];
     let _ = item.retry();
     let item = queue.get().unwrap();
     let _ = item.retry_after(secs(1));
@@ -63,7 +63,7 @@ fn a_retry_keeps_the_receipts() {
 #[test]
 fn a_panic_of_a_loop_gives_the_key_up() {
     let queue = lists::<&str>();
-    let receipts = [queue.entry("a").tracked().put(vec![1]).1];
+    let receipts = [tracked(&queue, "a", vec![1])];
     let work = || {
         let _item = queue.get();
         resume_unwind(Box::new("the work fails"));
@@ -71,7 +71,7 @@ fn a_panic_of_a_loop_gives_the_key_up() {
     assert!(catch_unwind(work).is_err());
     assert_ended(&receipts, Ended::GivenUp);
     // A guard retries instead.
-    let receipts = [queue.entry("a").tracked().put(vec![1]).1];
+    let receipts = [tracked(&queue, "a", vec![1])];
     let work = || {
         let _item = queue.get().unwrap().retry_on_drop();
         resume_unwind(Box::new("the work fails"));
@@ -85,15 +85,15 @@ fn a_panic_of_a_loop_gives_the_key_up() {
 #[test] // W2
 fn a_worker_gives_up_after_its_retries() {
     let queue = lists::<&str>();
-    let receipts = [queue.entry("a").tracked().put(vec![1]).1];
-    let given_up = [queue.entry("b").tracked().put(vec![1]).1];
-    let done = [queue.entry("c").tracked().put(vec![1]).1];
-    let workers = Workers::new(&queue).threads(1).max_retries(2).values();
+    let receipts = [tracked(&queue, "a", vec![1])];
+    let given_up = [tracked(&queue, "b", vec![1])];
+    let done = [tracked(&queue, "c", vec![1])];
+    let workers = Workers::new(&queue).threads(1).max_retries(2);
     workers
-        .run(|key, list| {
-            list.push(0);
-            match *key {
-                "a" if list.len() == 4 => {
+        .run(|mut job| {
+            job.value_mut().push(0);
+            match *job {
+                "a" if job.value().len() == 4 => {
                     queue.shut_down();
                     Verdict::Retry("no")
                 }
@@ -111,25 +111,22 @@ fn a_worker_gives_up_after_its_retries() {
 #[test] // S1 S5
 fn what_a_shut_down_drops_or_refuses_is_dropped() {
     let (queue, _time) = timed_lists(|builder| builder);
-    let retried = [queue.entry("a").tracked().put(vec![1]).1];
+    let retried = [tracked(&queue, "a", vec![1])];
     let _ = queue.get().unwrap().retry_after(HOUR);
-    let processing = [queue.entry("b").tracked().put(vec![1]).1];
+    let processing = [tracked(&queue, "b", vec![1])];
     let item = queue.get().unwrap();
-    let dirty = [queue.entry("b").tracked().put(vec![2]).1];
-    let queued = [queue.entry("c").tracked().put(vec![1]).1];
+    let dirty = [tracked(&queue, "b", vec![2])];
+    let queued = [tracked(&queue, "c", vec![1])];
     assert_eq!(queue.shut_down().delayed, 1);
     assert_ended(&retried, Ended::Dropped);
-    assert_ended(&[queue.entry("c").tracked().put(vec![2]).1], Ended::Dropped);
-    assert_ended(
-        &[queue.entry("new").tracked().put(vec![2]).1],
-        Ended::Dropped,
-    );
+    assert_ended(&[tracked(&queue, "c", vec![2])], Ended::Dropped);
+    assert_ended(&[tracked(&queue, "new", vec![2])], Ended::Dropped);
     assert_ended(&processing, None);
     // The work has failed, and is tried again with what is owed.
     assert_eq!(item.retry(), Added::Merged);
     assert_ended(&processing, None);
     let item = queue.get().unwrap();
-    assert_eq!(*item.key().key(), "c");
+    assert_eq!(*item.key(), "c");
     // This is not, and nothing is owed.
     assert_eq!(item.retry(), Added::ShutDown);
     assert_ended(&queued, Ended::Dropped);
@@ -141,9 +138,9 @@ fn what_a_shut_down_drops_or_refuses_is_dropped() {
 #[test] // S1
 fn a_refused_retry_of_each_kind_is_dropped() {
     for kind in 0..4 {
-        let queue = Arc::new(lists::<&str>());
-        let receipts = [queue.entry("a").tracked().put(vec![1]).1];
-        let item = queue.get_owned().unwrap();
+        let queue = lists::<&str>();
+        let receipts = [tracked(&queue, "a", vec![1])];
+        let item = queue.get().map(Item::into_owned).unwrap();
         queue.shut_down();
         match kind {
             0 => _ = item.retry(),
@@ -163,12 +160,9 @@ fn a_refused_retry_of_each_kind_is_dropped() {
 #[test] // S8
 fn what_shut_down_now_discards_is_dropped() {
     let (queue, _time) = timed_lists(|builder| builder);
-    let processing = [queue.entry("a").tracked().put(vec![1]).1];
+    let processing = [tracked(&queue, "a", vec![1])];
     let item = queue.get().unwrap();
-    let discarded = [
-        queue.entry("a").tracked().put(vec![2]).1,
-        queue.entry("b").tracked().put(vec![3]).1,
-    ];
+    let discarded = [tracked(&queue, "a", vec![2]), tracked(&queue, "b", vec![3])];
     queue.entry("c").after(HOUR).put(vec![4]);
     queue.shut_down_now();
     assert_ended(&discarded, Ended::Dropped);
@@ -180,16 +174,13 @@ fn what_shut_down_now_discards_is_dropped() {
 #[test]
 fn cancel_clear_and_remove_drop() {
     let (queue, _time) = timed_lists(|builder| builder);
-    let receipts = [queue.entry("a").tracked().put(vec![1]).1];
+    let receipts = [tracked(&queue, "a", vec![1])];
     assert_eq!(queue.clear(), 1);
     assert_ended(&receipts, Ended::Dropped);
-    let receipts = [
-        queue.entry("a").tracked().put(vec![1]).1,
-        queue.entry("a").tracked().put(vec![2]).1,
-    ];
+    let receipts = [tracked(&queue, "a", vec![1]), tracked(&queue, "a", vec![2])];
     assert_eq!(queue.remove("a"), Some(vec![1, 2]));
     assert_ended(&receipts, Ended::Dropped);
-    let receipts = [queue.entry("b").tracked().put(vec![1]).1];
+    let receipts = [tracked(&queue, "b", vec![1])];
     queue.remove("a");
     assert_eq!(queue.try_get().unwrap().retry_after(HOUR), Added::Delayed);
     assert_ended(&receipts, None);
@@ -201,12 +192,9 @@ fn cancel_clear_and_remove_drop() {
 fn a_dropped_queue_ends_the_receipts_also_if_a_handle_lives() {
     for keep_handle in [false, true] {
         let queue = lists::<&str>();
-        let handle = keep_handle.then(|| queue.handle("a".into()));
-        let receipts = [
-            queue.entry("a").tracked().put(vec![1]).1,
-            queue.entry("b").tracked().put(vec![1]).1,
-        ];
-        let delayed = [queue.entry("c").tracked().put(vec![1]).1];
+        let handle = keep_handle.then(|| queue.handle("a"));
+        let receipts = [tracked(&queue, "a", vec![1]), tracked(&queue, "b", vec![1])];
+        let delayed = [tracked(&queue, "c", vec![1])];
         let mut items: Vec<_> = queue.try_iter().take(3).collect();
         let _ = items.pop().unwrap().retry_after(HOUR);
         items.into_iter().for_each(|item| _ = item.retry());
@@ -218,14 +206,11 @@ fn a_dropped_queue_ends_the_receipts_also_if_a_handle_lives() {
 }
 
 #[test]
-fn a_tracked_add_without_a_value_ends_with_its_delivery() {
-    let queue: ValueQueue<&str, ()> = WorkQueue::builder().merge(merge::latest).build().unwrap();
-    let receipts = [
-        queue.entry("a").tracked().add().1,
-        queue.entry("a").tracked().add().1,
-    ];
+fn a_tracked_put_of_nothing_ends_with_its_delivery() {
+    let queue: WorkQueue<&str, ()> = WorkQueue::builder().merge(merge::latest).build().unwrap();
+    let receipts = [tracked(&queue, "a", ()), tracked(&queue, "a", ())];
     let item = queue.get().unwrap();
-    let (_, next) = queue.entry("a").tracked().add();
+    let next = tracked(&queue, "a", ());
     item.done();
     assert_ended(&receipts, Ended::Done);
     assert_ended(&[next], None);
@@ -234,7 +219,7 @@ fn a_tracked_add_without_a_value_ends_with_its_delivery() {
 #[test]
 fn a_receipt_wakes_its_task_once() {
     let queue = lists::<&str>();
-    let (_, mut receipt) = queue.entry("a").tracked().put(vec![1]);
+    let mut receipt = tracked(&queue, "a", vec![1]);
     let (wakes, waker) = WakeCount::new();
     assert!(poll(&mut receipt, &waker).is_pending());
     let _ = queue.get().unwrap().retry();
@@ -250,7 +235,7 @@ fn a_receipt_wakes_its_task_once() {
 }
 
 /// A waker that calls the queue, as a task that is polled in the call would.
-struct CallsBack(Arc<ValueQueue<&'static str, Vec<u32>>>);
+struct CallsBack(Arc<WorkQueue<&'static str, Vec<u32>>>);
 
 impl Wake for CallsBack {
     fn wake(self: Arc<Self>) {
@@ -265,7 +250,7 @@ impl Wake for CallsBack {
 #[test] // V4
 fn a_receipt_ends_while_no_lock_is_held() {
     let _watchdog = watchdog(60);
-    type Queue = Arc<ValueQueue<&'static str, Vec<u32>>>;
+    type Queue = Arc<WorkQueue<&'static str, Vec<u32>>>;
     let ends: [fn(&Queue); 6] = [
         |queue| queue.get().unwrap().done(),
         |queue| _ = queue.clear(),
@@ -282,7 +267,7 @@ fn a_receipt_ends_while_no_lock_is_held() {
     ];
     for end in ends {
         let queue: Queue = Arc::new(lists());
-        let (_, mut receipt) = queue.entry("a").tracked().put(vec![1]);
+        let mut receipt = tracked(&queue, "a", vec![1]);
         let waker = Waker::from(Arc::new(CallsBack(Arc::clone(&queue))));
         assert!(poll(&mut receipt, &waker).is_pending());
         end(&queue);
@@ -294,9 +279,9 @@ fn a_receipt_ends_while_no_lock_is_held() {
 #[test] // V3
 fn the_receipts_of_a_value_that_was_taken_end_with_the_retry() {
     let queue = lists::<&str>();
-    let (_, taken) = queue.entry("a").tracked().put(vec![1]);
+    let taken = tracked(&queue, "a", vec![1]);
     let mut item = queue.get().unwrap();
-    let (_, newer) = queue.entry("a").tracked().put(vec![2]);
+    let newer = tracked(&queue, "a", vec![2]);
     assert_eq!(item.take(), Some(vec![1]));
     assert!(item.retry().is_accepted());
     assert_eq!((taken.ended(), newer.ended()), (Some(Ended::GivenUp), None));

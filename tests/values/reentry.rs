@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
-use super::Lists;
+use super::{Lists, tracked};
 use crate::common::calls::{Calls, everything};
 use crate::common::timed::HOUR;
 use crate::common::{poll, watchdog};
-use keyqueue::{Added, Builder, Clock, Ended, ValueQueue, Valued, WorkQueue, merge};
+use keyqueue::{Added, Builder, Clock, Ended, WorkQueue, merge};
 
 /// A value whose drop calls the queue, unless that is gone.
 struct Calling {
@@ -18,13 +18,13 @@ struct Calling {
     calls: Arc<AtomicUsize>,
 }
 
-type Queue = ValueQueue<u64, Vec<Calling>>;
+type Queue = WorkQueue<u64, Vec<Calling>>;
 
 impl Drop for Calling {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.upgrade() {
             self.calls.fetch_add(1, Ordering::SeqCst);
-            everything(&queue, Valued::from);
+            everything(&queue, |n| n);
             queue.remove(&7);
             queue.put(1, vec![Calling::quiet()]);
         }
@@ -39,14 +39,14 @@ impl Calling {
     }
 }
 
-type Set = fn(Builder<Valued<u64, Vec<Calling>>>) -> Builder<Valued<u64, Vec<Calling>>>;
+type Set = fn(Builder<u64, Vec<Calling>>) -> Builder<u64, Vec<Calling>>;
 
 const SETS: [Set; 4] = [
     |builder| builder,
     |builder| builder.capacity(100).levels(2),
     |builder| {
         builder
-            .group_by(|key| **key % 3)
+            .group_by(|key| *key % 3)
             .group_limit(50)
             .capacity(1000)
     },
@@ -115,14 +115,14 @@ impl Drop for OnDrop {
     }
 }
 
-type OnDrops = ValueQueue<u64, OnDrop>;
+type OnDrops = WorkQueue<u64, OnDrop>;
 
 /// Returns what calls the queue, also for key 1, and counts that.
 fn calling(queue: &Arc<OnDrops>, calls: &Arc<AtomicUsize>) -> Box<dyn FnOnce() + Send> {
     let (queue, calls) = (Arc::downgrade(queue), Arc::clone(calls));
     Box::new(move || {
         if let Some(queue) = queue.upgrade() {
-            everything(&queue, Valued::from);
+            everything(&queue, |n| n);
             queue.remove(&7);
             queue.put(1, OnDrop(None));
             calls.fetch_add(1, Ordering::SeqCst);
@@ -142,19 +142,19 @@ fn the_drop_of_a_value_that_a_newer_one_replaces_may_call_the_queue() {
             queue.entry_ref(&1).put(newer);
         }),
         ("handle", |queue, newer| {
-            queue.handle(1.into()).put(newer);
+            queue.handle(1).put(newer);
         }),
         ("handles_entry", |queue, newer| {
-            queue.handle(1.into()).entry().put(newer);
+            queue.handle(1).entry().put(newer);
         }),
         ("delayed", |queue, newer| {
             queue.entry(1).after(HOUR).put(newer);
         }),
         ("refused", |queue, newer| {
-            assert!(queue.entry(1).refuse().put(newer).is_ok());
+            assert!(queue.entry(1).try_put(newer).is_ok());
         }),
         ("tracked", |queue, newer| {
-            drop(queue.entry(1).tracked().put(newer));
+            drop(tracked(queue, 1, newer));
         }),
     ];
     for capacity in [usize::MAX, 1] {
@@ -194,11 +194,11 @@ impl Drop for Defaults {
 #[test] // S15 V4
 fn the_drop_of_a_default_value_may_call_the_queue_when_its_update_panics() {
     let _watchdog = watchdog(30);
-    type Queue = ValueQueue<u64, Defaults>;
+    type Queue = WorkQueue<u64, Defaults>;
     let bad = |_: &mut Defaults| resume_unwind(Box::new("a bad update"));
     type Update = fn(&Queue, fn(&mut Defaults));
     let updates: [Update; 3] = [
-        |queue, bad| _ = queue.update(1, bad),
+        |queue, bad| _ = queue.entry(1).update(bad),
         |queue, bad| _ = queue.entry(1).update(bad),
         |queue, bad| _ = queue.entry(1).after(HOUR).update(bad),
     ];
@@ -209,7 +209,7 @@ fn the_drop_of_a_default_value_may_call_the_queue_when_its_update_panics() {
         let (called, calls) = (Arc::clone(&calls), (Arc::downgrade(&queue), calls));
         DEFAULT.set(Some(Box::new(move || {
             let queue = calls.0.upgrade().unwrap();
-            everything(&queue, Valued::from);
+            everything(&queue, |n| n);
             queue.remove(&1);
             calls.1.fetch_add(1, Ordering::SeqCst);
         })));
@@ -242,7 +242,7 @@ struct Puts(Weak<Lists<u32>>);
 impl Wake for Puts {
     fn wake(self: Arc<Self>) {
         if let Some(queue) = self.0.upgrade() {
-            everything(&queue, |n| Valued::from(n as u32));
+            everything(&queue, |n| n as u32);
             queue.put(1, vec![5]);
         }
     }
@@ -274,7 +274,7 @@ fn the_waker_of_a_receipt_may_put_a_value_for_its_key() {
     for (name, end, ended) in ends {
         let queue = new();
         let waker = Waker::from(Arc::new(Puts(Arc::downgrade(&queue))));
-        let (_, mut receipt) = queue.entry(1).tracked().put(vec![1]);
+        let mut receipt = tracked(&queue, 1, vec![1]);
         assert!(poll(&mut receipt, &waker).is_pending());
         end(&queue);
         assert_eq!(receipt.ended(), Some(ended), "{name}");
@@ -283,7 +283,7 @@ fn the_waker_of_a_receipt_may_put_a_value_for_its_key() {
     let waker = Waker::from(Arc::new(Puts(Arc::downgrade(&queue))));
     queue.put(1, vec![1]);
     let item = queue.get().unwrap();
-    let (_, mut newer) = queue.entry(1).tracked().put(vec![BAD]);
+    let mut newer = tracked(&queue, 1, vec![BAD]);
     assert!(poll(&mut newer, &waker).is_pending());
     assert_eq!(item.retry(), Added::Merged);
     assert_eq!(newer.ended(), Some(Ended::Dropped));
@@ -296,7 +296,7 @@ fn the_waker_of_a_put_that_waits_may_call_the_queue() {
     let makers: [MakeRoom; 7] = [
         ("get", |queue| drop(queue.get())),
         ("merge", |queue| _ = queue.put(1, vec![])),
-        ("update", |queue| _ = queue.update(1, Vec::clear)),
+        ("update", |queue| _ = queue.entry(1).update(Vec::clear)),
         ("remove", |queue| _ = queue.remove(&1)),
         ("clear", |queue| _ = queue.clear()),
         ("shut_down", |queue| _ = queue.shut_down()),
@@ -308,7 +308,7 @@ fn the_waker_of_a_put_that_waits_may_call_the_queue() {
         let queue: Arc<Lists<u32>> = Arc::new(builder.build().unwrap());
         queue.put(1, vec![0; 10]);
         let (calls, waker) = Calls::new(&queue, |queue| {
-            everything(queue, |n| Valued::from(n as u32));
+            everything(queue, |n| n as u32);
             queue.remove(&1);
             queue.clear();
         });

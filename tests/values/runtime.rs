@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::Handle;
 
-use super::{deliveries, lists};
+use super::{deliveries, lists, tracked};
 use crate::common::counted::Alive;
-use keyqueue::worker::{Lent, Outcome, Verdict, Workers};
-use keyqueue::{DrainEnd, Ended, KeyHandle, ValueQueue, Valued, WorkQueue, merge};
+use keyqueue::worker::{self, Outcome, Verdict, Workers};
+use keyqueue::{DrainEnd, Ended, WorkQueue, merge};
 
-type Key = KeyHandle<Valued<&'static str, Vec<u32>>>;
+type Job = worker::Job<'static, &'static str, Vec<u32>>;
 
 #[tokio::test(flavor = "multi_thread")] // V3 W2
 async fn what_the_task_leaves_goes_with_a_retry() {
-    let queue = Arc::new(lists::<&str>());
-    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
-    let work = |key: Key, mut value: Lent<Vec<u32>>| {
-        let len = value.len();
-        value.push(0);
+    let queue = lists::<&str>();
+    let receipt = tracked(&queue, "a", vec![1]);
+    let work = |mut job: Job| {
+        let len = job.value().len();
+        job.value_mut().push(0);
         if len == 2 {
             // Not in the future.
             resume_unwind(Box::new("the work fails"));
@@ -27,20 +27,23 @@ async fn what_the_task_leaves_goes_with_a_retry() {
         async move {
             tokio::task::yield_now().await;
             match len {
-                1 => return Verdict::Retry("fails"),
+                1 => Verdict::Retry("fails"),
                 3 => resume_unwind(Box::new("the work fails")),
-                4 => drop(value),
-                5 => return Verdict::Ok(Outcome::Later(std::time::Duration::ZERO)),
+                4 => {
+                    let key = job.handle();
+                    drop(job);
+                    key.put(vec![]);
+                    Verdict::Retry("fails")
+                }
+                5 => Verdict::Ok(Outcome::Later(std::time::Duration::ZERO)),
                 _ => {
-                    assert_eq!(value.into_inner(), [1, 0, 0, 0, 0, 0, 0]);
-                    return Verdict::Ok(Outcome::Done);
+                    assert_eq!(job.take().unwrap(), [1, 0, 0, 0, 0, 0, 0]);
+                    Verdict::Ok(Outcome::Done)
                 }
             }
-            key.put(vec![]);
-            Verdict::Retry("fails")
         }
     };
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(2).values();
+    let workers = Workers::new(&queue).tasks(2);
     let running = workers.spawn_on(&Handle::current(), work).unwrap();
     assert_eq!(receipt.await, Ended::Done);
     assert_eq!(queue.drain_async().await.end, DrainEnd::Finished);
@@ -50,20 +53,19 @@ async fn what_the_task_leaves_goes_with_a_retry() {
 #[tokio::test(flavor = "multi_thread")] // V3 W6
 async fn an_abort_puts_the_values_back() {
     let alive = Alive::default();
-    let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
-    let queue = Arc::new(queue);
+    let queue: WorkQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     for key in 0..3 {
         queue.put(key, vec![alive.of(key)]);
     }
     let begun = Arc::new(AtomicUsize::new(0));
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(2).values();
+    let workers = Workers::new(&queue).tasks(2);
     let work = {
         let (begun, alive) = (Arc::clone(&begun), alive.clone());
-        move |_, mut value: Lent<Vec<_>>| {
-            value.push(alive.of(0));
+        move |mut job: worker::Job<'static, u32, Vec<_>>| {
+            job.value_mut().push(alive.of(0));
             begun.fetch_add(1, Ordering::SeqCst);
             async move {
-                let _value = value;
+                let _job = job;
                 std::future::pending::<()>().await;
             }
         }
@@ -88,12 +90,11 @@ async fn an_abort_puts_the_values_back() {
 
 #[tokio::test] // V3
 async fn a_value_that_the_task_takes_is_not_retried() {
-    let queue = Arc::new(lists::<&str>());
-    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(1).values();
-    let work = |_: Key, value: Lent<Vec<u32>>| async move {
-        assert_eq!(format!("{:?}", *value), "[1]");
-        drop(value.into_inner());
+    let queue = lists::<&str>();
+    let receipt = tracked(&queue, "a", vec![1]);
+    let workers = Workers::new(&queue).tasks(1);
+    let work = |mut job: Job| async move {
+        assert_eq!(job.take(), Some(vec![1]));
         Verdict::Retry("fails")
     };
     let running = workers.spawn_on(&Handle::current(), work).unwrap();

@@ -3,19 +3,19 @@
 use std::future::{pending, ready};
 use std::sync::Mutex;
 
-use super::{deliveries, lists};
+use super::{deliveries, lists, tracked};
 use crate::common::counted::{Alive, Counted};
 use crate::common::{Task, watchdog};
-use keyqueue::worker::{Outcome, Verdict, Workers};
-use keyqueue::{Ended, State, ValueQueue, WorkQueue, merge};
+use keyqueue::worker::{Job, Outcome, Verdict, Workers};
+use keyqueue::{Ended, State, WorkQueue, merge};
 
 #[test] // V3 W6
 fn cancelled_work_puts_its_value_back_under_newer_ones() {
     let queue = lists::<&str>();
-    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
-    let workers = Workers::new(&queue).tasks(2).values();
-    let work = workers.run_async(async |_: &&str, value: &mut Vec<u32>| {
-        value.push(2);
+    let receipt = tracked(&queue, "a", vec![1]);
+    let workers = Workers::new(&queue).tasks(2);
+    let work = workers.run_async(async |mut job: Job<'_, &str, Vec<u32>>| {
+        job.value_mut().push(2);
         pending::<()>().await;
     });
     let task = Task::waiting(Box::pin(work));
@@ -27,12 +27,12 @@ fn cancelled_work_puts_its_value_back_under_newer_ones() {
     assert_eq!(receipt.ended(), Some(Ended::Done));
 }
 
-/// A value that the work's future changes when it is dropped.
-struct OnDrop<'v>(&'v mut Vec<u32>);
+/// A job whose value is changed when the work's future is dropped.
+struct OnDrop<'j>(Job<'j, &'static str, Vec<u32>>);
 
 impl Drop for OnDrop<'_> {
     fn drop(&mut self) {
-        self.0.push(9);
+        self.0.value_mut().push(9);
     }
 }
 
@@ -40,9 +40,9 @@ impl Drop for OnDrop<'_> {
 fn the_value_goes_back_after_the_cancelled_work_is_dropped() {
     let queue = lists::<&str>();
     queue.put("a", vec![1]);
-    let workers = Workers::new(&queue).tasks(1).values();
-    let work = workers.run_async(async |_: &&str, value: &mut Vec<u32>| {
-        let _on_drop = OnDrop(value);
+    let workers = Workers::new(&queue).tasks(1);
+    let work = workers.run_async(async |job| {
+        let _on_drop = OnDrop(job);
         pending::<()>().await;
     });
     drop(Task::waiting(Box::pin(work)));
@@ -58,11 +58,11 @@ fn cancelled_work_that_is_not_put_back_is_given_up_or_dropped() {
     ] {
         let alive = Alive::default();
         let builder = WorkQueue::builder().merge(merge::append);
-        let queue: ValueQueue<_, Vec<Counted<u32>>> = builder.build().unwrap();
-        let (_, receipt) = queue.entry(1).tracked().put(vec![alive.of(0)]);
+        let queue: WorkQueue<_, Vec<Counted<u32>>> = builder.build().unwrap();
+        let receipt = tracked(&queue, 1, vec![alive.of(0)]);
         let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
-        let work = async |_: &u32, _: &mut Vec<Counted<u32>>| pending::<()>().await;
-        let task = Task::waiting(Box::pin(workers.values().run_async(work)));
+        let work = async |_: Job<'_, u32, Vec<Counted<u32>>>| pending::<()>().await;
+        let task = Task::waiting(Box::pin(workers.run_async(work)));
         if shut_down {
             queue.shut_down();
         }
@@ -79,16 +79,14 @@ fn cancelled_work_that_is_not_put_back_is_given_up_or_dropped() {
 #[test] // W6
 fn a_report_that_is_cancelled_is_not_how_the_next_delivery_ends() {
     let queue = lists::<&str>();
-    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
+    let receipt = tracked(&queue, "a", vec![1]);
     let workers = Workers::new(&queue)
         .tasks(1)
         .on_give_up_async(|_, _| pending::<()>());
-    let work = workers
-        .values()
-        .run_async(async |_: &&str, value: &mut Vec<u32>| {
-            value.push(2);
-            Verdict::GiveUp("never")
-        });
+    let work = workers.run_async(async |mut job: Job<'_, &str, Vec<u32>>| {
+        job.value_mut().push(2);
+        Verdict::GiveUp("never")
+    });
     drop(Task::waiting(Box::pin(work)));
     assert_eq!(receipt.ended(), None);
     assert_eq!(deliveries(&queue), [("a", vec![1, 2])]);
@@ -96,14 +94,13 @@ fn a_report_that_is_cancelled_is_not_how_the_next_delivery_ends() {
 }
 
 #[test] // W2 W7
-fn every_setting_can_follow_values() {
+fn every_setting_goes_with_values() {
     let _watchdog = watchdog(60);
     let queue = lists::<&str>();
-    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
+    let receipt = tracked(&queue, "a", vec![1]);
     let reports = Mutex::new(Vec::new());
     let report = |text: String| reports.lock().unwrap().push(text);
     let workers = Workers::new(&queue)
-        .values()
         .tasks(1)
         .max_retries(1)
         .requeue_cancelled(false)
@@ -113,9 +110,9 @@ fn every_setting_can_follow_values() {
             queue.shut_down();
             ready(())
         });
-    let work = async |_: &&str, value: &mut Vec<u32>| {
-        value.push(0);
-        Err::<(), _>(value.len())
+    let work = async |mut job: Job<'_, &str, Vec<u32>>| {
+        job.value_mut().push(0);
+        Err::<(), _>(job.value().len())
     };
     pollster::block_on(workers.run_async(work)).unwrap();
     assert_eq!(
@@ -134,37 +131,33 @@ fn async_workers_retry_with_the_value_as_it_is_left() {
     let _watchdog = watchdog(60);
     let queue = lists::<&str>();
     queue.put("a", vec![1]);
-    let work = async |_: &&str, value: &mut Vec<u32>| {
-        value.push(0);
-        match value.len() {
+    let work = async |mut job: Job<'_, &str, Vec<u32>>| {
+        job.value_mut().push(0);
+        match job.value().len() {
             2 => Verdict::Retry("fails"),
             3 => panic!("the work fails"),
             4 => Verdict::Ok(Outcome::Later(std::time::Duration::ZERO)),
             _ => {
-                assert_eq!(*value, [1, 0, 0, 0, 0]);
+                assert_eq!(*job.value(), [1, 0, 0, 0, 0]);
                 queue.shut_down();
                 Verdict::Ok(Outcome::Done)
             }
         }
     };
-    pollster::block_on(Workers::new(&queue).tasks(2).values().run_async(work)).unwrap();
+    pollster::block_on(Workers::new(&queue).tasks(2).run_async(work)).unwrap();
     assert!(queue.get().is_none());
 }
 
 #[cfg(feature = "tokio")]
 #[tokio::test(flavor = "multi_thread")] // W6
-async fn async_workers_of_a_shared_queue_can_be_spawned() {
-    let queue = std::sync::Arc::new(lists::<u32>());
+async fn async_workers_can_be_spawned() {
+    let queue = lists::<u32>();
     let (done, mut results) = tokio::sync::mpsc::unbounded_channel();
-    let workers = Workers::shared(std::sync::Arc::clone(&queue))
-        .tasks(2)
-        .values();
-    let running = tokio::spawn(
-        workers.run_async(async move |key: &u32, value: &mut Vec<u32>| {
-            tokio::task::yield_now().await;
-            done.send((*key, value.clone())).unwrap();
-        }),
-    );
+    let workers = Workers::new(&queue).tasks(2);
+    let running = tokio::spawn(workers.run_async(async move |mut job| {
+        tokio::task::yield_now().await;
+        done.send((*job, job.take().unwrap())).unwrap();
+    }));
     queue.put(1, vec![2]);
     assert_eq!(results.recv().await, Some((1, vec![2])));
     queue.shut_down();

@@ -1,16 +1,14 @@
-//! What compiles, and what the types are: `Send`, `Sync`, and how a key with a value behaves.
+//! What compiles, and what the types are: `Send`, `Sync`, and in which order a builder is set.
 
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
 use std::thread;
 
-use super::lists;
-use keyqueue::worker::ValueWorkers;
-use keyqueue::{
-    Full, KeyHandle, OwnedItem, Receipt, ValueItem, ValueQueue, Valued, WorkQueue, merge,
-};
+use super::{lists, tracked};
+use crate::common::timed::HOUR;
+use keyqueue::limiter::ItemFastSlow;
+use keyqueue::worker::{Job, Workers};
+use keyqueue::{Added, Full, GetError, Item, KeyHandle, Receipt, WorkQueue, merge};
 
 /// `Send`, not `Sync`.
 type Lonely = Cell<u32>;
@@ -20,20 +18,18 @@ const fn is_sync<T: Sync>() {}
 const fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
 
 const _: () = {
-    is_send::<Valued<u32, Lonely>>();
-    is_sync::<Valued<u32, Lonely>>();
-    is_send::<ValueQueue<u32, Lonely>>();
-    is_sync::<ValueQueue<u32, Lonely>>();
-    is_send::<ValueItem<'static, u32, Lonely>>();
-    is_send::<OwnedItem<Valued<u32, Lonely>>>();
-    is_send::<KeyHandle<Valued<u32, Lonely>>>();
-    is_sync::<KeyHandle<Valued<u32, Lonely>>>();
-    is_send::<ValueWorkers<'static, u32, Lonely>>();
+    is_send::<WorkQueue<u32, Lonely>>();
+    is_sync::<WorkQueue<u32, Lonely>>();
+    is_send::<Item<'static, u32, Lonely>>();
+    is_send::<Job<'static, u32, Lonely>>();
+    is_send::<KeyHandle<u32, Lonely>>();
+    is_sync::<KeyHandle<u32, Lonely>>();
+    is_send::<Workers<'static, u32, Lonely>>();
     is_send::<Receipt>();
     is_sync::<Receipt>();
     is_send::<Full<(u32, Lonely)>>();
-    is_unwind_safe::<ValueQueue<u32, Lonely>>();
-    is_unwind_safe::<ValueItem<'static, u32, Lonely>>();
+    is_unwind_safe::<WorkQueue<u32, Lonely>>();
+    is_unwind_safe::<Item<'static, u32, Lonely>>();
     is_unwind_safe::<Receipt>();
 };
 
@@ -44,13 +40,13 @@ fn send<T: Send>(value: T) -> T {
 #[test] // V1 V3
 fn values_that_are_not_sync_can_be_carried() {
     let merge = |older: &mut Lonely, newer: Lonely| older.set(older.get() + newer.get());
-    let queue: ValueQueue<&str, Lonely> = WorkQueue::builder().merge(merge).build().unwrap();
+    let queue: WorkQueue<&str, Lonely> = WorkQueue::builder().merge(merge).build().unwrap();
     queue.put("a", Cell::new(1));
     queue.entry_ref(&"a").put(Cell::new(2));
     let mut item = queue.get().unwrap();
     let value = item.value_mut();
     value.set(value.get() * 10);
-    queue.handle("a".into()).put(Cell::new(4));
+    queue.handle("a").put(Cell::new(4));
     let _ = item.retry();
     let mut item = queue.get().unwrap();
     thread::scope(|scope| {
@@ -61,15 +57,15 @@ fn values_that_are_not_sync_can_be_carried() {
 
 #[test] // V3
 fn owned_items_finish_or_retry_in_other_threads() {
-    let queue = Arc::new(lists::<u32>());
+    let queue = lists::<u32>();
     for key in 0..10 {
         queue.put(key, vec![key]);
     }
     let threads: Vec<_> = (0..10)
         .map(|_| {
-            let mut item = queue.get_owned().unwrap();
+            let mut item = queue.get().map(Item::into_owned).unwrap();
             thread::spawn(move || {
-                let key = **item.key();
+                let key = *item;
                 assert_eq!(*item.value(), [key]);
                 item.value_mut().push(100);
                 if key.is_multiple_of(2) {
@@ -98,21 +94,13 @@ fn the_futures_of_puts_and_receipts_can_be_sent() {
         .unwrap();
     let put = send(queue.entry("a").put_async(Cell::new(1_u32)));
     assert!(pollster::block_on(put).is_accepted());
-    let receipt = send(queue.entry("a").tracked().put(Cell::new(2)).1);
+    let receipt = send(tracked(&queue, "a", Cell::new(2)));
     queue.get().unwrap().done();
     assert_eq!(pollster::block_on(receipt), keyqueue::Ended::Done);
 }
 
 #[test]
-fn a_key_with_a_value_is_the_key() {
-    let key = || Valued::<String, Vec<u32>>::from(String::from("pod"));
-    assert_eq!((key().key().as_str(), key().len()), ("pod", 3));
-    assert_eq!(
-        (format!("{:?}", key()), format!("{}", key())),
-        ("\"pod\"".into(), "pod".into())
-    );
-    assert!(HashSet::from([key()]).contains(&String::from("pod")));
-    assert!(key() == key() && key() != String::from("other").into());
+fn an_item_with_a_value_is_its_key() {
     let queue = lists::<String>();
     queue.put("pod".into(), vec![1]);
     assert_eq!(format!("{:?}", queue.get().unwrap()), "Item(\"pod\")");
@@ -128,5 +116,67 @@ fn invalid_bounds_are_refused() {
         .capacity(usize::MAX)
         .build()
         .unwrap();
-    assert!(queue.entry(1).refuse().put(vec![]).is_ok());
+    assert!(queue.entry(1).try_put(vec![]).is_ok());
+}
+
+#[test] // V1 B1 G2 P1 L1
+fn a_builder_is_set_in_any_order() {
+    type Build = fn() -> WorkQueue<u32, Vec<u32>>;
+    // `merge` first, in the middle, and last.
+    let builds: [Build; 3] = [
+        || {
+            let builder = WorkQueue::builder().merge(merge::append).weight(Vec::len);
+            let builder = builder.group_by(|key| key % 2).group_limit(1).levels(2);
+            let builder = builder.rate_limiter(ItemFastSlow::new(HOUR, HOUR, 1).unwrap());
+            builder.capacity(3).manual_timers().build().unwrap()
+        },
+        || {
+            let builder = WorkQueue::builder().group_by(|key: &u32| key % 2).levels(2);
+            let builder = builder.merge(merge::append).capacity(3).manual_timers();
+            let builder = builder.rate_limiter(ItemFastSlow::new(HOUR, HOUR, 1).unwrap());
+            builder.weight(Vec::len).group_limit(1).build().unwrap()
+        },
+        || {
+            let builder = WorkQueue::builder().manual_timers().capacity(3).levels(2);
+            let builder = builder.rate_limiter(ItemFastSlow::new(HOUR, HOUR, 1).unwrap());
+            let builder = builder.group_by(|key: &u32| key % 2).group_limit(1);
+            builder
+                .merge(merge::append)
+                .weight(Vec::len)
+                .build()
+                .unwrap()
+        },
+    ];
+    for build in builds {
+        let queue = build();
+        queue.put(1, vec![1]);
+        queue.put(1, vec![2]);
+        assert_eq!(queue.entry(3).level(0).try_put(vec![3]), Ok(Added::Queued));
+        assert!(queue.entry(2).try_put(vec![4]).is_err(), "by weight");
+        let item = queue.try_get().unwrap();
+        assert_eq!((*item, item.level()), (3, 0));
+        assert_eq!(
+            queue.try_get().unwrap_err(),
+            GetError::Empty,
+            "one of a group"
+        );
+        assert_eq!(item.retry(), Added::Delayed);
+        assert_eq!((queue.num_requeues(&3), queue.counts().retrying), (1, 1));
+        let item = queue.try_get().unwrap();
+        assert_eq!((*item, item.value()), (1, &vec![1, 2]));
+    }
+}
+
+#[test] // B1
+fn a_weight_before_the_merge_is_refused_by_name() {
+    let builder = WorkQueue::<u32>::builder().weight(|()| 1).capacity(2);
+    let error = builder.build().unwrap_err();
+    assert_eq!(error.field(), "weight");
+    let text = error.to_string();
+    assert!(text.contains("must come after `merge`"), "{text}");
+    // After it, also of values that are nothing.
+    let builder = WorkQueue::<u32>::builder().merge(merge::latest);
+    let queue = builder.weight(|()| 2).capacity(2).build().unwrap();
+    assert!(queue.entry(1).try_put(()).is_ok());
+    assert!(queue.entry(2).try_put(()).is_err());
 }

@@ -4,29 +4,29 @@ use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{assert_nothing_delivered, deliveries, lists, timed_lists};
+use super::{assert_nothing_delivered, deliveries, lists, timed_lists, tracked};
 use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, ms};
 use crate::common::watchdog;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Outcome, Reason, Verdict, Workers};
-use keyqueue::{Ended, ValueQueue, WorkQueue, merge};
+use keyqueue::worker::{Job, Outcome, Reason, Verdict, Workers};
+use keyqueue::{Ended, WorkQueue, merge};
 
 /// Runs the work on a delivery of `[1]`, during which `[2]` is put, and returns the next value.
 fn after(work: impl Fn(&mut Vec<u32>) -> Verdict<&'static str> + Sync) -> Option<Vec<u32>> {
     let _watchdog = watchdog(60);
     let (queue, time) = timed_lists(|builder| builder);
-    let (_, receipt) = queue.entry("a").tracked().put(vec![1]);
+    let receipt = tracked(&queue, "a", vec![1]);
     let calls = AtomicUsize::new(0);
     let next = Mutex::new(None);
-    let workers = Workers::new(&queue).threads(1).values();
+    let workers = Workers::new(&queue).threads(1);
     workers
-        .run(|_, value| {
+        .run(|mut job| {
             if calls.fetch_add(1, Ordering::SeqCst) == 0 {
                 queue.put("a", vec![2]);
-                return work(value);
+                return work(job.value_mut());
             }
-            *next.lock().unwrap() = Some(value.clone());
+            *next.lock().unwrap() = job.take();
             queue.shut_down();
             Verdict::Ok(Outcome::Done)
         })
@@ -62,21 +62,19 @@ fn what_the_function_leaves_goes_with_every_kind_of_retry() {
 fn the_hook_gets_the_value_of_a_key_that_is_given_up() {
     let queue = lists::<&str>();
     let given_up = Mutex::new(Vec::new());
-    let receipts = ["error", "panic", "now"].map(|key| queue.entry(key).tracked().put(vec![1]).1);
-    let workers = Workers::new(&queue).threads(1).max_retries(1).values();
+    let receipts = ["error", "panic", "now"].map(|key| tracked(&queue, key, vec![1]));
+    let workers = Workers::new(&queue).threads(1).max_retries(1);
     workers
-        .on_give_up(|key, value, end| {
-            given_up
-                .lock()
-                .unwrap()
-                .push((*key, value.unwrap(), end.reason));
-            if given_up.lock().unwrap().len() == 3 {
+        .on_give_up(|key, end| {
+            let mut given_up = given_up.lock().unwrap();
+            given_up.push((*key, end.value.unwrap(), end.reason));
+            if given_up.len() == 3 {
                 queue.shut_down();
             }
         })
-        .run(|key, value| {
-            value.push(2);
-            match *key {
+        .run(|mut job| {
+            job.value_mut().push(2);
+            match *job {
                 "error" => Verdict::Retry("fails"),
                 "panic" => resume_unwind(Box::new("the work fails")),
                 _ => Verdict::GiveUp("never"),
@@ -106,15 +104,14 @@ fn the_hook_gets_the_value_of_a_retry_that_a_shut_down_drops_or_refuses() {
     let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
     let builder = WorkQueue::builder().rate_limiter(limiter).manual_timers();
     let queue = builder.merge(merge::append).build().unwrap();
-    let receipts =
-        ["dropped", "taken", "refused"].map(|key| queue.entry(key).tracked().put(vec![1]).1);
+    let receipts = ["dropped", "taken", "refused"].map(|key| tracked(&queue, key, vec![1]));
     let given_up = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).threads(1).values();
+    let workers = Workers::new(&queue).threads(1);
     workers
-        .on_give_up(|key, value, end| given_up.lock().unwrap().push((*key, value, end.reason)))
-        .run(|key, value: &mut Vec<u32>| {
-            value.push(2);
-            if *key == "refused" {
+        .on_give_up(|key, end| given_up.lock().unwrap().push((*key, end.value, end.reason)))
+        .run(|mut job: Job<'_, &str, Vec<u32>>| {
+            job.value_mut().push(2);
+            if *job == "refused" {
                 queue.entry("dropped").after(2 * HOUR).put(vec![3]); // joins the retry
                 queue.shut_down();
                 assert_eq!(queue.remove("taken"), Some(vec![1, 2]));
@@ -139,13 +136,11 @@ fn the_hook_gets_the_value_of_a_retry_that_a_shut_down_drops_or_refuses() {
 #[test] // V2
 fn background_workers_get_values_and_an_abort_keeps_the_others() {
     let _watchdog = watchdog(60);
-    let queue = std::sync::Arc::new(lists::<u32>());
+    let queue = lists::<u32>();
     let (done, results) = std::sync::mpsc::channel();
-    let workers = Workers::shared(std::sync::Arc::clone(&queue))
-        .threads(2)
-        .values();
+    let workers = Workers::new(&queue).threads(2);
     let running = workers
-        .spawn(move |key: &u32, value: &mut Vec<u32>| done.send((*key, value.clone())).unwrap())
+        .spawn(move |mut job| done.send((*job, job.take().unwrap())).unwrap())
         .unwrap();
     queue.put(1, vec![1, 2]);
     assert_eq!(results.recv(), Ok((1, vec![1, 2])));
@@ -158,16 +153,17 @@ fn background_workers_get_values_and_an_abort_keeps_the_others() {
 #[test] // V2 W2
 fn workers_drop_each_value_once() {
     let alive = Alive::default();
-    let queue: ValueQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
+    let queue: WorkQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
     for key in 0..100 {
         queue.put(key, vec![alive.of(key)]);
     }
     let calls = AtomicUsize::new(0);
-    let workers = Workers::new(&queue).threads(2).max_retries(1).values();
+    let workers = Workers::new(&queue).threads(2).max_retries(1);
     workers
-        .run(|key, value| {
+        .run(|mut job| {
+            let key = *job;
             if key % 7 == 0 {
-                value.push(alive.of(*key));
+                job.value_mut().push(alive.of(key));
             }
             if calls.fetch_add(1, Ordering::SeqCst) == 119 {
                 queue.shut_down();
@@ -180,7 +176,7 @@ fn workers_drop_each_value_once() {
 }
 
 #[test] // W1
-fn workers_without_values_drop_them() {
+fn a_value_that_a_function_does_not_look_at_is_dropped() {
     let queue = lists::<&str>();
     queue.put("a", vec![1]);
     Workers::new(&queue)
@@ -189,12 +185,6 @@ fn workers_without_values_drop_them() {
         .unwrap();
     assert!(queue.get().is_none());
     let queue = lists::<&str>();
-    assert!(
-        Workers::new(&queue)
-            .threads(0)
-            .values()
-            .run(|_, _| ())
-            .is_err()
-    );
+    assert!(Workers::new(&queue).threads(0).run(|_| ()).is_err());
     assert_nothing_delivered(&queue);
 }

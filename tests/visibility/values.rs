@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use keyqueue::{ValueQueue, WorkQueue, merge};
+use keyqueue::{WorkQueue, merge};
 
 use crate::race::{Flag, race, rounds};
 
@@ -11,7 +11,7 @@ use crate::race::{Flag, race, rounds};
 #[test]
 fn a_put_is_over_before_a_sweep_drops_its_key() {
     rounds(|| {
-        let queue: ValueQueue<String, Vec<u32>> = WorkQueue::builder()
+        let queue: WorkQueue<String, Vec<u32>> = WorkQueue::builder()
             .shards(2)
             .merge(merge::append)
             .build()

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, built, secs, timed};
@@ -60,7 +61,8 @@ fn a_resume_is_noticed_beside_a_getter_that_takes_one() {
 #[test] // C12 G6
 fn a_release_is_noticed() {
     let (queue, _time) = with_a_hold(&[1, 3, 5, 7]);
-    let batch = batch_after(5, &queue, || assert!(queue.release_group(&1_u64)));
+    let release = || assert!(queue.hold_group(&1_u64, Duration::ZERO));
+    let batch = batch_after(5, &queue, release);
     assert_eq!(batch, [2, 1, 3, 5, 7]);
 }
 

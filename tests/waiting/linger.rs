@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::timed::{HOUR, MS, built, ms, secs, timed};
 use crate::common::{Config, with_these_queues};
 use crate::common::{Queue, Task, eventually, poll_until_idle, take_all, waiting, watchdog};
-use keyqueue::worker::Workers;
+use keyqueue::worker::{Job, Workers};
 use keyqueue::{Batch, Clock, GetError, UpTo, WorkQueue, merge};
 
 fn keys(batch: &Batch<'_, u64>) -> Vec<u64> {
@@ -80,7 +80,7 @@ fn while_a_batch_is_waited_for_its_keys_merge_adds() {
     queue.put(1_u64, vec![1_u32]);
     task.assert_pending();
     queue.put(1, vec![2]);
-    queue.update(1, |all| all.push(4));
+    queue.entry(1).update(|all| all.push(4));
     time.advance(secs(1));
     queue.fire_due();
     let batch = task.output().unwrap();
@@ -220,13 +220,10 @@ fn a_bound_that_is_used_up_ends_the_wait() {
     let mut task = Task::waiting(get());
     queue.add_after(9, HOUR);
     queue.add(5);
-    assert_eq!(
-        (task.wakes(), queue.entry(6).refuse().add().is_err()),
-        (0, true)
-    );
+    assert_eq!((task.wakes(), queue.entry(6).try_add().is_err()), (0, true));
     assert_eq!(task.wakes(), 1);
     assert_eq!(keys(&task.output().unwrap()), [4, 5]);
-    assert!(queue.entry(6).refuse().add().is_ok());
+    assert!(queue.entry(6).try_add().is_ok());
     let task = Task::waiting(get());
     drop(task);
     assert_eq!(take_all(&queue), [6]);
@@ -244,7 +241,7 @@ fn a_bound_that_is_used_up_ends_the_wait() {
     task.output().unwrap().done();
     assert!(put.output().is_accepted());
     let mut task = Task::waiting(Box::pin(queue.get_batch_async(up_to)));
-    assert!(queue.entry(1).refuse().put(vec![0; 3]).is_err());
+    assert!(queue.entry(1).try_put(vec![0; 3]).is_err());
     assert_eq!((task.wakes(), task.output().unwrap().len()), (1, 1));
 }
 
@@ -442,7 +439,7 @@ fn workers_take_keys_beside_a_batch_that_is_waited_for() {
     queue.add(2);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let stop = |key: &u64| _ = (*key == 2).then(|| queue.shut_down());
+            let stop = |job: Job<'_, u64>| _ = (*job == 2).then(|| queue.shut_down());
             Workers::new(&queue).threads(1).run(stop).unwrap();
         });
     });

@@ -1,7 +1,7 @@
-//! What a function can ask about its own call: `worker::current`.
+//! What a job says about its delivery: the attempt, and the time in the queue.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,12 +10,7 @@ use crate::common::{poll_until_idle, watchdog};
 use futures_lite::future::yield_now;
 use keyqueue::WorkQueue;
 use keyqueue::limiter::RateLimiter;
-use keyqueue::worker::{self, Outcome, Workers};
-
-/// The number of the attempt that is running on this thread.
-fn number() -> Option<u32> {
-    worker::current().map(|attempt| attempt.number)
-}
+use keyqueue::worker::{Job, Outcome, Workers};
 
 #[test] // W7
 fn a_function_sees_its_attempt_and_the_time_in_the_queue() {
@@ -24,24 +19,19 @@ fn a_function_sees_its_attempt_and_the_time_in_the_queue() {
     time.advance(secs(3));
     let (seen, attempts) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let workers = Workers::new(&queue).threads(1).max_retries(2);
-    let workers = workers.on_give_up(|_, _| {
-        assert_eq!(worker::current(), None, "no function is running");
-        queue.shut_down();
-    });
+    let workers = workers.on_give_up(|_, _| _ = queue.shut_down());
     let workers = workers.on_error(|_, failed| attempts.lock().unwrap().push(failed.attempt));
-    let run = workers.run(|key: &u64| {
-        let attempt = worker::current().unwrap();
+    let run = workers.run(|job: Job<'_, u64>| {
         seen.lock()
             .unwrap()
-            .push((*key, attempt.number, attempt.queue_time));
+            .push((*job, job.attempt(), job.queue_time()));
         time.advance(ms(7));
-        match *key {
+        match *job {
             1 => Err("bad"),
             _ => Ok(Outcome::Done),
         }
     });
     run.unwrap();
-    assert_eq!(worker::current(), None);
     // The retry is accepted while the key is processing, and waits for the other key, then for none.
     let expected = [
         (1, 1, Some(secs(3))),
@@ -57,10 +47,10 @@ fn a_function_sees_its_attempt_and_the_time_in_the_queue() {
 fn a_try_that_is_put_off_or_done_is_not_counted() {
     let queue = WorkQueue::from_iter([1_u64]);
     let seen = Mutex::new(Vec::new());
-    let run = Workers::new(&queue).threads(1).run(|_| {
-        assert_eq!(worker::current().unwrap().queue_time, None, "not timed");
+    let run = Workers::new(&queue).threads(1).run(|job| {
+        assert_eq!(job.queue_time(), None, "not timed");
         let mut seen = seen.lock().unwrap();
-        seen.push(number().unwrap());
+        seen.push(job.attempt());
         match seen.len() {
             1 | 4 => Err("no"),
             2 => Ok(Outcome::Later(Duration::ZERO)),
@@ -76,18 +66,17 @@ fn a_try_that_is_put_off_or_done_is_not_counted() {
 }
 
 #[test] // W7
-fn of_nested_workers_the_inner_one_counts_until_it_ends_or_panics() {
+fn of_nested_workers_each_job_has_its_own_attempt() {
     let queue = WorkQueue::from_iter([1_u64]);
-    let run = Workers::new(&queue).threads(1).run(|_| {
-        let number = || number().unwrap();
-        if number() == 1 {
+    let run = Workers::new(&queue).threads(1).run(|outer| {
+        if outer.attempt() == 1 {
             return Err("again");
         }
         let inner = WorkQueue::from_iter([7_u64]);
         let tries = AtomicUsize::new(0);
-        let run = Workers::new(&inner).threads(1).run(|_| {
+        let run = Workers::new(&inner).threads(1).run(|job| {
             let tries = tries.fetch_add(1, Ordering::SeqCst) + 1;
-            assert_eq!(number() as usize, tries);
+            assert_eq!(job.attempt() as usize, tries);
             if tries == 4 {
                 inner.shut_down();
             }
@@ -95,7 +84,7 @@ fn of_nested_workers_the_inner_one_counts_until_it_ends_or_panics() {
         });
         run.unwrap();
         assert_eq!(tries.into_inner(), 4);
-        assert_eq!(number(), 2, "that of the outer one");
+        assert_eq!(outer.attempt(), 2);
         queue.shut_down();
         Ok(())
     });
@@ -107,15 +96,15 @@ fn of_interleaved_futures_each_sees_its_own_attempt() {
     let queue = WorkQueue::from_iter([1, 2, 3]);
     let tries = RefCell::new([0; 4]);
     let workers = Workers::new(&queue).tasks(3).max_retries(9);
-    let mut run = Box::pin(workers.run_async(async |key: &u64| {
-        tries.borrow_mut()[*key as usize] += 1;
-        let mine = tries.borrow()[*key as usize];
+    let mut run = Box::pin(workers.run_async(async |job: Job<'_, u64>| {
+        tries.borrow_mut()[*job as usize] += 1;
+        let mine = tries.borrow()[*job as usize];
         for _ in 0..5 {
-            assert_eq!(number(), Some(mine));
+            assert_eq!(job.attempt(), mine);
             yield_now().await;
         }
         // Key 1 fails once, and so on.
-        if mine <= *key as u32 {
+        if mine <= *job as u32 {
             Err("no")
         } else {
             Ok(())
@@ -123,7 +112,6 @@ fn of_interleaved_futures_each_sees_its_own_attempt() {
     }));
     while tries.borrow()[3] < 4 {
         let _ = crate::common::poll(&mut run, std::task::Waker::noop());
-        assert_eq!(worker::current(), None, "between two polls");
     }
     assert!(poll_until_idle(&mut run).is_pending());
     assert_eq!(*tries.borrow(), [0, 2, 3, 4]);
@@ -142,8 +130,7 @@ impl RateLimiter<u64> for Read {
 
     fn num_requeues(&self, _: &u64) -> u32 {
         self.0.fetch_add(1, Ordering::SeqCst);
-        // Of a limiter, no function is running.
-        u32::from(worker::current().is_some())
+        0
     }
 }
 
@@ -159,33 +146,75 @@ fn the_limiter_is_not_read_unless_the_function_asks() {
         queue.add_all([1, 2]);
         queue.shut_down();
         let run = Workers::new(&queue).threads(1);
-        run.run(|_| assert!(!asks || number() == Some(1))).unwrap();
+        run.run(|job| assert!(!asks || job.attempt() == 1)).unwrap();
         let reads = limiter.0.load(Ordering::SeqCst);
         assert_eq!(reads, if asks { 2 } else { 0 });
     }
 }
 
 #[test] // W7
+fn the_job_of_a_future_reads_the_limiter_once() {
+    let _nobody = tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::new());
+    let limiter = Arc::new(Read::default());
+    let builder = WorkQueue::builder().rate_limiter(Arc::clone(&limiter));
+    let queue = builder.build().unwrap();
+    queue.add_all([1, 2]);
+    queue.shut_down();
+    let run = Workers::new(&queue).tasks(1);
+    let work = async |job: Job<'_, u64>| assert_eq!([job.attempt(), job.attempt()], [1, 1]);
+    pollster::block_on(run.run_async(work)).unwrap();
+    assert_eq!(limiter.0.load(Ordering::SeqCst), 2);
+}
+
+/// A limiter that cannot be read.
+struct Unreadable;
+
+impl RateLimiter<u64> for Unreadable {
+    fn when(&self, _: &u64) -> Duration {
+        MS
+    }
+
+    fn forget(&self, _: &u64) {}
+
+    fn num_requeues(&self, _: &u64) -> u32 {
+        std::panic::resume_unwind(Box::new("it cannot be read"))
+    }
+}
+
+#[test] // W7 W9
+fn a_limiter_that_panics_when_it_is_read_keeps_no_job_from_its_function() {
+    let queue = WorkQueue::builder().rate_limiter(Unreadable);
+    let queue = queue.build().unwrap();
+    queue.add_all([1, 2]);
+    queue.shut_down();
+    let attempts = Mutex::new(Vec::new());
+    let run = Workers::new(&queue).threads(1);
+    run.run(|job| attempts.lock().unwrap().push(job.attempt()))
+        .unwrap();
+    assert_eq!(attempts.into_inner().unwrap(), [1, 1]);
+}
+
+#[test] // W7
 fn background_threads_and_spawned_futures_see_it() {
     let _watchdog = watchdog(60);
-    let queue = Arc::new(WorkQueue::from_iter([1, 2]));
-    let saw = Arc::new(AtomicBool::new(true));
+    let saw = Arc::new(AtomicUsize::new(0));
     let work = {
         let saw = Arc::clone(&saw);
-        move || _ = saw.fetch_and(number() == Some(1), Ordering::SeqCst)
+        move |attempt| _ = saw.fetch_add(attempt as usize, Ordering::SeqCst)
     };
-    let workers = Workers::shared(Arc::clone(&queue)).threads(2);
+    let queue = WorkQueue::from_iter([1, 2]);
+    queue.shut_down();
+    let workers = Workers::new(&queue).threads(2);
     let running = workers.spawn({
         let work = work.clone();
-        move |_: &u64| work()
+        move |job: Job<'_, u64>| work(job.attempt())
     });
-    queue.shut_down();
     running.unwrap().join();
-    let queue = Arc::new(WorkQueue::from_iter([1, 2]));
+    let queue = WorkQueue::from_iter([1, 2]);
     queue.shut_down();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let workers = Workers::shared(queue).tasks(2);
-    let task = runtime.spawn(workers.run_async(async move |_: &u64| work()));
+    let workers = Workers::new(&queue).tasks(2);
+    let task = runtime.spawn(workers.run_async(async move |job| work(job.attempt())));
     runtime.block_on(task).unwrap().unwrap();
-    assert!(saw.load(Ordering::SeqCst));
+    assert_eq!(saw.load(Ordering::SeqCst), 4);
 }

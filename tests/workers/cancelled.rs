@@ -10,7 +10,7 @@ use crate::common::timed::{HOUR, MS, built, secs};
 use crate::common::{Task, figures, poll, poll_until_idle, take_all};
 use futures_lite::future::yield_now;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Reason, Verdict, Workers};
+use keyqueue::worker::{Job, Reason, Verdict, Workers};
 use keyqueue::{LeftReason, State, WorkQueue};
 
 fn left(queue: &WorkQueue<u64, impl Sized>) -> Vec<(u64, LeftReason)> {
@@ -23,7 +23,11 @@ fn left(queue: &WorkQueue<u64, impl Sized>) -> Vec<(u64, LeftReason)> {
 #[test] // C9 W6
 fn a_worker_that_is_dropped_while_it_waits_passes_its_wake_up_on() {
     let queue = WorkQueue::<u64>::new();
-    let mut run = Box::pin(Workers::new(&queue).tasks(1).run_async(async |_: &u64| ()));
+    let mut run = Box::pin(
+        Workers::new(&queue)
+            .tasks(1)
+            .run_async(async |_: Job<'_, u64>| ()),
+    );
     assert!(poll(&mut run, Waker::noop()).is_pending());
     let mut behind = Task::waiting(queue.get_async());
     queue.add(1);
@@ -48,7 +52,7 @@ fn a_key_whose_work_is_cancelled_is_delivered_again_or_left_or_done() {
         let queue = queue.build().unwrap();
         queue.add(1);
         let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
-        let mut run = Box::pin(workers.run_async(async |_: &u64| pending::<()>().await));
+        let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| pending::<()>().await));
         assert!(poll(&mut run, Waker::noop()).is_pending());
         let mut drain = Box::pin(queue.drain_async());
         assert!(poll(&mut drain, Waker::noop()).is_pending());
@@ -76,7 +80,7 @@ fn a_key_whose_report_is_cancelled_keeps_its_failures_and_is_reported_again() {
             }
             reports.lock().unwrap().push(given_up);
         });
-        let mut run = Box::pin(workers.run_async(async |_: &u64| {
+        let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| {
             calls.set(calls.get() + 1);
             Err::<(), _>("no")
         }));
@@ -106,7 +110,7 @@ fn a_key_whose_report_is_cancelled_after_a_shut_down_is_left() {
         queue.add(1);
         let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
         let workers = workers.on_give_up_async(|_, _| pending());
-        let work = async |_: &u64| Verdict::GiveUp("no");
+        let work = async |_: Job<'_, u64>| Verdict::GiveUp("no");
         let mut run = Box::pin(workers.run_async(work));
         assert!(poll_until_idle(&mut run).is_pending());
         queue.shut_down();
@@ -119,7 +123,11 @@ fn a_key_whose_report_is_cancelled_after_a_shut_down_is_left() {
 #[test] // W6
 fn a_worker_that_is_dropped_between_two_keys_has_finished_one_and_takes_no_other() {
     let queue = WorkQueue::from_iter([1, 2]);
-    let mut run = Box::pin(Workers::new(&queue).tasks(1).run_async(async |_: &u64| ()));
+    let mut run = Box::pin(
+        Workers::new(&queue)
+            .tasks(1)
+            .run_async(async |_: Job<'_, u64>| ()),
+    );
     // It lets others run after each key.
     assert!(poll(&mut run, Waker::noop()).is_pending());
     assert_eq!(
@@ -148,7 +156,7 @@ fn a_dropped_retry_whose_report_is_cancelled_is_left() {
             yield_now().await;
             pending::<()>().await;
         });
-        let mut run = Box::pin(workers.run_async(async |_: &u64| Err::<(), _>("no")));
+        let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| Err::<(), _>("no")));
         assert!(poll_until_idle(&mut run).is_pending());
         assert_eq!(queue.shut_down().delayed, 3);
         assert!(poll_until_idle(&mut run).is_pending());
@@ -181,7 +189,7 @@ fn a_report_that_has_ended_or_panicked_leaves_nothing() {
             assert_ne!(*key, 2, "in its future");
         }
     });
-    let mut run = Box::pin(workers.run_async(async |_: &u64| Err::<(), _>("no")));
+    let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| Err::<(), _>("no")));
     assert!(poll_until_idle(&mut run).is_pending());
     queue.shut_down();
     assert!(poll_until_idle(&mut run).is_ready());
@@ -206,14 +214,14 @@ mod handles {
     use super::*;
 
     /// Workers that are tasks, of a queue whose one key the caller holds.
-    fn idle(queue: &Arc<WorkQueue<u64>>) -> RunningTasks<u64> {
-        let workers = Workers::shared(Arc::clone(queue)).tasks(1);
+    fn idle(queue: &WorkQueue<u64>) -> RunningTasks<u64> {
+        let workers = Workers::new(queue).tasks(1);
         workers.spawn_on(&Handle::current(), |_| ready(())).unwrap()
     }
 
-    fn drains_delays() -> Arc<WorkQueue<u64>> {
+    fn drains_delays() -> WorkQueue<u64> {
         let queue = WorkQueue::builder().drain_delays(true).build();
-        let queue = Arc::new(queue.unwrap());
+        let queue = queue.unwrap();
         queue.add(1);
         queue
     }
@@ -257,11 +265,11 @@ mod handles {
     async fn a_stop_that_is_dropped_while_workers_report_aborts_none_of_them() {
         let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
         let queue = WorkQueue::builder().rate_limiter(limiter);
-        let queue = Arc::new(queue.build().unwrap());
+        let queue = queue.build().unwrap();
         queue.add_all([1, 2]);
         let reports = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&reports);
-        let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
+        let workers = Workers::new(&queue).tasks(1);
         let workers = workers.on_give_up_async(move |_, _| {
             let count = Arc::clone(&count);
             async move {
@@ -288,11 +296,11 @@ mod handles {
         const KEYS: u64 = 100;
         let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
         let queue = WorkQueue::builder().rate_limiter(limiter);
-        let queue = Arc::new(queue.build().unwrap());
+        let queue = queue.build().unwrap();
         queue.add_all(0..KEYS);
         let begun = Arc::new(Mutex::new(BTreeSet::new()));
         let begins = Arc::clone(&begun);
-        let workers = Workers::shared(Arc::clone(&queue)).tasks(20);
+        let workers = Workers::new(&queue).tasks(20);
         let workers = workers.on_give_up_async(move |key, _| {
             begins.lock().unwrap().insert(*key);
             tokio::time::sleep(Duration::from_millis(300))
@@ -318,8 +326,8 @@ mod handles {
 
     #[tokio::test] // W6 W8 S16
     async fn a_join_that_is_dropped_leaves_the_keys_of_a_queue_that_is_shut_down() {
-        let queue = Arc::new(WorkQueue::from_iter([1]));
-        let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
+        let queue = WorkQueue::from_iter([1]);
+        let workers = Workers::new(&queue).tasks(1);
         let work = |_| pending::<()>();
         let running = workers.spawn_on(&Handle::current(), work).unwrap();
         while queue.counts().processing == 0 {
@@ -327,7 +335,7 @@ mod handles {
         }
         queue.shut_down();
         drop(running.join());
-        while Arc::strong_count(&queue) > 1 {
+        while queue.counts().processing > 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(left(&queue), [(1, LeftReason::Refused)]);

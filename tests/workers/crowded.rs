@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::common::timed::{HOUR, built};
 use crate::common::{Task, eventually, scaled, watchdog};
 use keyqueue::limiter::{ItemExponentialFailure, ItemFastSlow};
-use keyqueue::worker::{DeadLetters, GivenUp, Reason, Workers};
-use keyqueue::{ValueQueue, WorkQueue, merge};
+use keyqueue::worker::{DeadLetters, GivenUp, Job, Reason, Workers};
+use keyqueue::{WorkQueue, merge};
 
 const CAPACITY: usize = 100;
 
@@ -35,7 +35,7 @@ impl Run {
         Ok(())
     }
 
-    fn give_up(&self, key: u64, given_up: &GivenUp<&str>) {
+    fn give_up<V>(&self, key: u64, given_up: &GivenUp<&str, V>) {
         assert!(fails(key), "{key} was given up: {given_up}");
         let count = match given_up.reason {
             Reason::Crowded => &self.crowded,
@@ -91,7 +91,7 @@ fn keys_that_fail_for_ever_do_not_keep_a_producer_from_adding_healthy_ones() {
     thread::scope(|scope| {
         let workers = Workers::new(&queue).threads(2);
         let workers = workers.on_give_up(|key, given_up| run.give_up(*key, &given_up));
-        scope.spawn(move || workers.run(|key: &u64| run.work(*key)));
+        scope.spawn(move || workers.run(|job: Job<'_, u64>| run.work(*job)));
         produce(&queue, keys, |key| _ = queue.entry(key).wait().add());
         run.end(&queue, keys);
     });
@@ -108,7 +108,7 @@ fn the_same_in_tasks() {
     thread::scope(|scope| {
         let workers = Workers::new(&queue).tasks(4);
         let workers = workers.on_give_up(|key, given_up| run.give_up(*key, &given_up));
-        let work = async |key: &u64| run.work(*key);
+        let work = async |job: Job<'_, u64>| run.work(*job);
         scope.spawn(move || pollster::block_on(workers.run_async(work)));
         produce(&queue, keys, |key| {
             _ = pollster::block_on(queue.entry(key).add_async());
@@ -123,7 +123,7 @@ fn the_same_with_values_by_weight() {
     let _watchdog = watchdog(120);
     let keys = scaled(20_000) as u64;
     let builder = WorkQueue::builder().merge(merge::append);
-    let queue: ValueQueue<u64, Vec<u8>, _> = builder
+    let queue: WorkQueue<u64, Vec<u8>, _> = builder
         .capacity(CAPACITY)
         .weight(Vec::len)
         .rate_limiter(backoff())
@@ -131,14 +131,14 @@ fn the_same_with_values_by_weight() {
         .unwrap();
     let run = &Run::default();
     thread::scope(|scope| {
-        let workers = Workers::new(&queue).threads(2).values();
-        let workers = workers.on_give_up(|key, value, given_up| {
-            assert_eq!(value.unwrap().len(), 1);
+        let workers = Workers::new(&queue).threads(2);
+        let workers = workers.on_give_up(|key, given_up| {
+            assert_eq!(given_up.value.as_ref().unwrap().len(), 1);
             run.give_up(*key, &given_up);
         });
-        let work = |key: &u64, value: &mut Vec<u8>| {
-            assert_eq!(value.len(), 1);
-            run.work(*key)
+        let work = |job: Job<'_, u64, Vec<u8>>| {
+            assert_eq!(job.value().len(), 1);
+            run.work(*job)
         };
         scope.spawn(move || workers.run(work));
         produce(&queue, keys, |key| {
@@ -160,7 +160,7 @@ fn an_outage_gives_nothing_up_and_stops_the_producer_until_it_ends() {
     let workers = Workers::new(&queue).tasks(2).on_give_up(|key, given_up| {
         panic!("{key} was given up: {given_up}");
     });
-    let mut work = Task::waiting(Box::pin(workers.run_async(async |_: &u64| {
+    let mut work = Task::waiting(Box::pin(workers.run_async(async |_: Job<'_, u64>| {
         if is_out.load(Ordering::Relaxed) {
             return Err("no database");
         }
@@ -216,7 +216,7 @@ fn a_second_outage_gives_nothing_up_either() {
     let workers = Workers::new(&queue).tasks(1).on_give_up(|key, given_up| {
         panic!("{key} was given up: {given_up}");
     });
-    let work = async |_: &u64| match is_out.load(Ordering::Relaxed) {
+    let work = async |_: Job<'_, u64>| match is_out.load(Ordering::Relaxed) {
         true => Err("no database"),
         false => Ok(()),
     };
@@ -256,7 +256,8 @@ fn crowd(letters: Option<&DeadLetters<u64>>, hook: bool) -> (Vec<(u64, Reason)>,
             given_up.lock().unwrap().push((*key, why.reason));
         });
     }
-    let work = workers.run_async(async |key: &u64| if *key < 3 { Err("no") } else { Ok(()) });
+    let work =
+        workers.run_async(async |job: Job<'_, u64>| if *job < 3 { Err("no") } else { Ok(()) });
     let mut work = Task::waiting(Box::pin(work));
     for _ in 0..5 {
         queue.add_all([1, 2, 3]);

@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use crate::common::timed::{HOUR, built};
 use crate::common::{poll_until_idle, watchdog};
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{DeadLetters, Failed, GivenUp, Reason, ValueDeadLetters, Verdict, Workers};
-use keyqueue::{Added, LeftReason, ValueQueue, WorkQueue, merge};
+use keyqueue::worker::{DeadLetters, Failed, GivenUp, Job, Reason, Verdict, Workers};
+use keyqueue::{Added, LeftReason, WorkQueue, merge};
 
 type Store = DeadLetters<u64>;
 
@@ -20,7 +20,7 @@ fn fail_all(queue: &WorkQueue<u64>, letters: &Store, error: &'static str) {
     let mut run = Box::pin(
         workers
             .tasks(1)
-            .run_async(async move |_: &u64| Err::<(), _>(error)),
+            .run_async(async move |_: Job<'_, u64>| Err::<(), _>(error)),
     );
     assert!(poll_until_idle(&mut run).is_pending());
 }
@@ -125,12 +125,9 @@ fn a_letter_carries_the_value_and_newer_ones_are_merged_into_it() {
     let queue = WorkQueue::builder().merge(merge::append).build().unwrap();
     let letters = DeadLetters::new(10).unwrap();
     let fail = |error: &'static str| {
-        let workers = Workers::new(&queue)
-            .values()
-            .dead_letters(&letters)
-            .tasks(1);
-        let work = async move |_: &u64, value: &mut Vec<u32>| {
-            value.push(0); // what the function leaves in it
+        let workers = Workers::new(&queue).dead_letters(&letters).tasks(1);
+        let work = async move |mut job: Job<'_, u64, Vec<u32>>| {
+            job.value_mut().push(0); // what the function leaves in it
             Verdict::GiveUp(error)
         };
         assert!(poll_until_idle(&mut Box::pin(workers.run_async(work))).is_pending());
@@ -175,14 +172,16 @@ fn what_a_shut_down_ends_is_left_or_reported_and_not_in_the_store() {
         }
         queue.add_all([1, 2, 3]);
         let queue = &queue;
-        let mut run = Box::pin(workers.run_async(async move |key: &u64| match key {
-            1 => Verdict::Retry("later"),
-            2 => Verdict::GiveUp("never"),
-            _ => {
-                queue.shut_down();
-                Verdict::Retry("refused")
-            }
-        }));
+        let mut run = Box::pin(
+            workers.run_async(async move |job: Job<'_, u64>| match *job {
+                1 => Verdict::Retry("later"),
+                2 => Verdict::GiveUp("never"),
+                _ => {
+                    queue.shut_down();
+                    Verdict::Retry("refused")
+                }
+            }),
+        );
         assert!(poll_until_idle(&mut run).is_ready());
         drop(run);
         assert_eq!(keys(&letters), [2]);
@@ -222,7 +221,7 @@ fn on_error_sees_a_key_that_the_store_keeps() {
     assert_eq!((seen.into_inner(), letters.len()), (1, 1));
 }
 
-type Letters = ValueDeadLetters<u64, Calls>;
+type Letters = DeadLetters<u64, Calls>;
 
 /// A value, and an error, whose user code calls the store.
 struct Calls(Arc<OnceLock<Letters>>);
@@ -264,13 +263,13 @@ fn user_code_of_values_and_errors_may_call_the_store() {
         older.call();
         drop(newer);
     };
-    let queue: ValueQueue<u64, Calls> = WorkQueue::builder().merge(merge).build().unwrap();
+    let queue: WorkQueue<u64, Calls> = WorkQueue::builder().merge(merge).build().unwrap();
     for key in [1, 1, 2, 2, 3] {
         queue.put(key, calls.clone());
         let held = letters.list();
-        let workers = Workers::new(&queue).values().dead_letters(&letters);
+        let workers = Workers::new(&queue).dead_letters(&letters);
         let error = calls.clone();
-        let work = async move |_: &u64, _: &mut Calls| Verdict::GiveUp(error.clone());
+        let work = async move |_: Job<'_, u64, Calls>| Verdict::GiveUp(error.clone());
         let mut run = Box::pin(workers.tasks(1).run_async(work));
         assert!(poll_until_idle(&mut run).is_pending());
         drop(held);
@@ -290,7 +289,7 @@ fn threads_that_fail_and_threads_that_put_back_lose_no_key() {
     let _watchdog = watchdog(120);
     let count: u64 = if cfg!(miri) { 20 } else { 2_000 };
     let queue = WorkQueue::builder().merge(merge::append).build().unwrap();
-    let letters = ValueDeadLetters::new(usize::MAX).unwrap();
+    let letters = DeadLetters::new(usize::MAX).unwrap();
     let finished = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -305,16 +304,13 @@ fn threads_that_fail_and_threads_that_put_back_lose_no_key() {
         }
         (0..count).for_each(|key| _ = queue.put(key, vec![1]));
         // Each key fails twice, and carries its value to the third try.
-        let workers = Workers::new(&queue)
-            .values()
-            .threads(2)
-            .dead_letters(&letters);
+        let workers = Workers::new(&queue).threads(2).dead_letters(&letters);
         let tries: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-        let work = |key: &u64, value: &mut Vec<u32>| {
-            if tries[*key as usize].fetch_add(1, Ordering::SeqCst) < 2 {
+        let work = |job: Job<'_, u64, Vec<u32>>| {
+            if tries[*job as usize].fetch_add(1, Ordering::SeqCst) < 2 {
                 return Verdict::GiveUp("not yet");
             }
-            assert_eq!(*value, [1], "of {key}");
+            assert_eq!(*job.value(), [1], "of {}", *job);
             finished.fetch_add(1, Ordering::SeqCst);
             Verdict::Ok(Default::default())
         };
@@ -336,8 +332,8 @@ impl Clone for Clones {
     }
 }
 
-type CloneQueue = ValueQueue<u64, Clones>;
-type CloneLetters = ValueDeadLetters<u64, Clones>;
+type CloneQueue = WorkQueue<u64, Clones>;
+type CloneLetters = DeadLetters<u64, Clones>;
 
 /// A queue and a full store of one letter, of key 1, with the value `[0]`. A clone of that calls `on_clone`.
 fn full_store(
@@ -366,8 +362,8 @@ fn fail(queue: &CloneQueue, letters: &CloneLetters, key: u64, value: u32) {
 }
 
 fn give_up(queue: &CloneQueue, letters: &CloneLetters) {
-    let workers = Workers::new(queue).values().dead_letters(letters).tasks(1);
-    let run = workers.run_async(async |_: &u64, _: &mut Clones| Verdict::GiveUp("no"));
+    let workers = Workers::new(queue).dead_letters(letters).tasks(1);
+    let run = workers.run_async(async |_: Job<'_, u64, Clones>| Verdict::GiveUp("no"));
     assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
 }
 
@@ -377,7 +373,7 @@ fn letters_of(letters: &CloneLetters) -> Vec<(u64, u64, Vec<u32>)> {
     letters
         .map(|letter| {
             let value = letter.value.unwrap().0.clone();
-            (*letter.key.key().key(), letter.attempts, value)
+            (*letter.key.key(), letter.attempts, value)
         })
         .collect()
 }

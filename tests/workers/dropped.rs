@@ -12,7 +12,7 @@ use crate::common::{eventually, poll, poll_until_idle, watchdog};
 use crate::outcomes::{Exponential, bench};
 use futures_lite::future::yield_now;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Failure, GivenUp, Outcome, Reason, Workers};
+use keyqueue::worker::{Failure, GivenUp, Job, Outcome, Reason, Workers};
 use keyqueue::{Clock, Remaining, WorkQueue};
 
 type Queue = WorkQueue<u64>;
@@ -60,10 +60,10 @@ fn threads_report_each_dropped_retry_exactly_once() {
     for round in 0..30 {
         let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
         let queue = WorkQueue::builder().rate_limiter(limiter).build();
-        let queue = Arc::new(queue.unwrap());
+        let queue = queue.unwrap();
         let (runs, ends) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
         let (runs, ends) = (Arc::new(runs), Arc::new(ends));
-        let workers = Workers::shared(Arc::clone(&queue)).threads(4).on_give_up({
+        let workers = Workers::new(&queue).threads(4).on_give_up({
             let ends = Arc::clone(&ends);
             move |key: &u64, end: GivenUp<&str>| {
                 let again = ends.lock().unwrap().insert(*key, end.reason);
@@ -71,7 +71,7 @@ fn threads_report_each_dropped_retry_exactly_once() {
             }
         });
         let work = Arc::clone(&runs);
-        let running = workers.spawn(move |_: &u64| {
+        let running = workers.spawn(move |_: Job<'_, u64>| {
             work.fetch_add(1, Ordering::SeqCst);
             Err::<(), _>("no")
         });
@@ -100,7 +100,7 @@ fn a_scoped_worker_reports_a_dropped_retry_though_the_hook_panics() {
         ends.lock().unwrap().push((*key, end.reason));
         panic!("from the hook");
     });
-    let run = workers.run(|key| match key {
+    let run = workers.run(|job| match *job {
         3 => {
             queue.shut_down();
             Ok(())
@@ -163,7 +163,7 @@ fn a_worker_that_ends_does_not_report_a_key_that_another_one_processes() {
     let ends = Mutex::new(Vec::new());
     let workers = Workers::new(&queue).tasks(2);
     let workers = workers.on_give_up(|_, end| ends.lock().unwrap().push(end));
-    let mut run = Box::pin(workers.run_async(async |_: &u64| {
+    let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| {
         if is_first.take() {
             return Err("no");
         }
@@ -204,8 +204,8 @@ fn a_retry_that_a_drain_delivers_is_not_dropped() {
     let worked = Mutex::new(Vec::new());
     let workers = Workers::new(&queue).tasks(1).max_retries(2);
     let workers = workers.on_give_up(|key, end| reasons.lock().unwrap().push((*key, end.reason)));
-    let mut run = Box::pin(workers.run_async(async |key: &u64| {
-        worked.lock().unwrap().push(*key);
+    let mut run = Box::pin(workers.run_async(async |job: Job<'_, u64>| {
+        worked.lock().unwrap().push(*job);
         Err::<(), _>("no")
     }));
     assert!(poll_until_idle(&mut run).is_pending());
@@ -232,7 +232,7 @@ fn of_two_sets_of_workers_one_reports_a_dropped_retry() {
         let run = |error: &'static str| {
             let workers = Workers::new(&queue).tasks(1);
             let workers = workers.on_give_up(|key, end| ends.lock().unwrap().push((*key, end)));
-            Box::pin(workers.run_async(async move |_: &u64| Err::<(), _>(error)))
+            Box::pin(workers.run_async(async move |_: Job<'_, u64>| Err::<(), _>(error)))
         };
         let (mut first, mut second) = (run("first"), run("second"));
         queue.add(1);
@@ -272,7 +272,7 @@ fn a_retry_that_ends_elsewhere_does_not_keep_its_key_in_memory() {
         if hook {
             workers = workers.on_give_up(|_, _| panic!("none is given up"));
         }
-        let mut run = Box::pin(workers.run_async(async move |key: &Arc<u64>| fails(key)));
+        let mut run = Box::pin(workers.run_async(async move |job: Job<'_, Arc<u64>>| fails(&job)));
         let key = Arc::new(1);
         queue.add(Arc::clone(&key));
         assert!(poll_until_idle(&mut run).is_pending());

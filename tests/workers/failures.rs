@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use crate::common::poll_until_idle;
 use crate::common::timed::{HOUR, built, secs};
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Failures, LastFailure, Workers};
+use keyqueue::worker::{Failures, Job, LastFailure, Workers};
 use keyqueue::{Cursor, Listed, MockClock, WorkQueue};
 
 type Queue = WorkQueue<u64>;
@@ -24,7 +24,9 @@ fn work<E: fmt::Display>(
     f: impl Fn(u64) -> Result<(), E>,
 ) {
     let workers = Workers::new(queue).max_retries(2).failures(failures);
-    let run = workers.tasks(1).run_async(async |key: &u64| f(*key));
+    let run = workers
+        .tasks(1)
+        .run_async(async |job: Job<'_, u64>| f(*job));
     assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
 }
 

@@ -2,15 +2,15 @@
 
 use std::cell::Cell;
 use std::future::{pending, poll_fn};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, ms};
 use crate::common::{poll_until_idle, take_all};
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Outcome, Reason, Verdict, Workers};
+use keyqueue::worker::{Job, Outcome, Reason, Verdict, Workers};
 use keyqueue::{Added, WorkQueue};
 
 #[test] // W7
@@ -26,7 +26,7 @@ fn every_failure_is_seen_with_error_attempt_and_next_delay_before_a_give_up() {
             panic!("from the hook");
         })
         .on_give_up(|key, end| seen.lock().unwrap().push(format!("{key}: {end}")))
-        .run_async(async |key: &&str| match *key {
+        .run_async(async |job: Job<'_, &str>| match *job {
             "good" => Verdict::Ok(Outcome::Done),
             "bad" => Verdict::Retry("bad"),
             "busy" => Verdict::RetryAfter("429", Duration::from_secs(2)),
@@ -86,7 +86,7 @@ fn a_hook_may_wait_and_its_key_is_held_meanwhile() {
             ends.lock().unwrap().push((*key.key(), end.reason));
         }
     });
-    let mut run = Box::pin(workers.run_async(async |_: &u64| Verdict::GiveUp("no")));
+    let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| Verdict::GiveUp("no")));
     for _ in 0..10 {
         assert!(crate::common::poll(&mut run, std::task::Waker::noop()).is_pending());
     }
@@ -114,7 +114,7 @@ fn a_hook_that_waits_is_called_for_dropped_retries_and_may_panic() {
             panic!("in its future");
         }
     });
-    let work = async |key: &u64| match key {
+    let work = async |job: Job<'_, u64>| match *job {
         4 => Verdict::GiveUp("never"),
         _ => Verdict::Retry("no"),
     };
@@ -136,7 +136,7 @@ fn a_worker_that_is_dropped_while_its_hook_waits_puts_the_key_back() {
         let called = Cell::new(0);
         let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
         let workers = workers.on_give_up_async(|_, _| pending());
-        let mut run = Box::pin(workers.run_async(async |_: &u64| {
+        let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| {
             called.set(called.get() + 1);
             Verdict::GiveUp("no")
         }));
@@ -150,9 +150,9 @@ fn a_worker_that_is_dropped_while_its_hook_waits_puts_the_key_back() {
 
 #[test] // W2
 fn threads_refuse_a_hook_that_waits_by_name() {
-    let queue = Arc::new(WorkQueue::<u64>::new());
+    let queue = WorkQueue::<u64>::new();
     let workers = || {
-        let workers = Workers::shared(Arc::clone(&queue)).threads(1);
+        let workers = Workers::new(&queue).threads(1);
         workers.on_give_up_async(|_, _| async {})
     };
     let refused = [
@@ -173,12 +173,15 @@ fn threads_refuse_a_hook_that_waits_by_name() {
 #[test] // W1: without a hook an error stays on its thread.
 fn a_future_with_a_hook_is_send_and_so_is_one_whose_errors_are_not() {
     fn is_send(_: &impl Send) {}
-    let queue = Arc::new(WorkQueue::<u64>::new());
-    let workers = Workers::shared(Arc::clone(&queue));
+    let queue = WorkQueue::<u64>::new();
+    let workers = Workers::new(&queue);
     let workers = workers
         .on_give_up_async(|_, _| async {})
         .on_error(|_, _| ());
-    is_send(&workers.run_async(async |_: &u64| Err::<(), _>("no")));
-    let workers = Workers::shared(queue).on_error(|_, _| ());
-    is_send(&workers.run_async(async |_: &u64| Err::<(), Box<dyn std::error::Error>>("no".into())));
+    is_send(&workers.run_async(async |_: Job<'_, u64>| Err::<(), _>("no")));
+    let workers = Workers::new(&queue).on_error(|_, _| ());
+    is_send(
+        &workers
+            .run_async(async |_: Job<'_, u64>| Err::<(), Box<dyn std::error::Error>>("no".into())),
+    );
 }

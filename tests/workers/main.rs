@@ -10,6 +10,8 @@ mod dead_letters;
 mod dropped;
 mod failures;
 mod hooks;
+mod jobs;
+mod keeps_open;
 mod outcomes;
 mod panics;
 mod reentry;
@@ -24,7 +26,16 @@ mod verdicts;
 use std::hash::Hash;
 use std::time::Duration;
 
-use keyqueue::{DrainEnd, WorkQueue};
+use keyqueue::{Added, DrainEnd, WorkQueue};
+
+/// Asserts that no workers keep the queue open.
+#[track_caller]
+fn assert_closed_by_its_drop(queue: WorkQueue<u64>) {
+    let handle = queue.handle(1);
+    assert!(handle.add().is_accepted());
+    drop(queue);
+    assert_eq!(handle.add(), Added::ShutDown);
+}
 
 /// Asserts that no key is queued or processing, of a queue that takes no others from now on.
 #[track_caller]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::common::poll_until_idle;
 use crate::common::timed::{ms, secs};
 use keyqueue::limiter::{Bucket, ItemExponentialFailure, NoLimit, RateLimiter};
-use keyqueue::worker::{GivenUp, Outcome, Reason, Verdict, Workers};
+use keyqueue::worker::{GivenUp, Job, Outcome, Reason, Verdict, Workers};
 use keyqueue::{Added, Clock, ConfigError, MockClock, WorkQueue};
 
 pub(crate) type Exponential = ItemExponentialFailure<u64>;
@@ -24,7 +24,7 @@ pub(crate) type End = (u64, GivenUp<&'static str>);
 
 /// One worker that fails every key until the test changes that, and what the test observes of it.
 pub(crate) struct Bench {
-    pub(crate) queue: Arc<WorkQueue<u64>>,
+    pub(crate) queue: WorkQueue<u64>,
     time: MockClock,
     work: Arc<Work>,
     run: Pin<Box<dyn Future<Output = Result<(), ConfigError>>>>,
@@ -46,7 +46,7 @@ impl Bench {
         let (clock, time) = Clock::mock();
         let builder = WorkQueue::builder().rate_limiter(limiter(clock.clone()));
         let queue = builder.clock(clock.clone()).manual_timers().build();
-        let queue = Arc::new(queue.unwrap());
+        let queue = queue.unwrap();
         let work = Arc::new(Work {
             next: Mutex::new(Verdict::Retry("not yet")),
             takes: Mutex::default(),
@@ -54,7 +54,7 @@ impl Bench {
             given_up: Mutex::default(),
         });
         let told = Arc::clone(&work);
-        let mut workers = Workers::shared(Arc::clone(&queue))
+        let mut workers = Workers::new(&queue)
             .tasks(1)
             .on_give_up(move |key, end| told.given_up.lock().unwrap().push((*key, end)));
         if let Some(retries) = max_retries {
@@ -62,7 +62,7 @@ impl Bench {
         }
         let run = Box::pin(workers.run_async({
             let (work, time) = (Arc::clone(&work), time.clone());
-            async move |_: &u64| {
+            async move |_: Job<'_, u64>| {
                 let now = clock.now().as_millis();
                 work.deliveries.lock().unwrap().push(now);
                 time.advance(*work.takes.lock().unwrap());
@@ -295,9 +295,9 @@ fn requeue_after_nothing_queues_the_key_at_the_tail_at_once() {
     let queue = WorkQueue::new();
     queue.add_all([1, 2]);
     let seen = Mutex::new(Vec::new());
-    let run = Workers::new(&queue).threads(1).run(|key: &u64| {
+    let run = Workers::new(&queue).threads(1).run(|job: Job<'_, u64>| {
         let mut seen = seen.lock().unwrap();
-        seen.push(*key);
+        seen.push(*job);
         if seen.len() == 4 {
             queue.shut_down();
         }

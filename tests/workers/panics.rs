@@ -12,7 +12,7 @@ use crate::common::timed::MS;
 use crate::common::{poll_until_idle, watchdog};
 use crate::outcomes::Bench;
 use keyqueue::limiter::RateLimiter;
-use keyqueue::worker::{Failure, Outcome, Reason, Workers};
+use keyqueue::worker::{Failure, Job, Outcome, Reason, Workers};
 use keyqueue::{LeftReason, WorkQueue};
 
 /// Ends the run of a panic without printing it.
@@ -130,7 +130,7 @@ impl Hash for Unhashable {
 fn a_key_is_put_back_also_if_its_hash_panics() {
     let queue = WorkQueue::new();
     queue.add(Unhashable);
-    let work = async |_: &Unhashable| pending::<()>().await;
+    let work = async |_: Job<'_, Unhashable>| pending::<()>().await;
     let mut run = Box::pin(Workers::new(&queue).tasks(1).run_async(work));
     assert!(poll_until_idle(&mut run).is_pending());
     HASH_PANICS.store(true, Ordering::SeqCst);
@@ -160,7 +160,7 @@ fn work_that_panics_as_it_is_dropped_ends_no_task() {
         assert!(matches!(end.failure, Failure::Panic(_)), "{end:?}");
         given_up.fetch_add(1, Ordering::SeqCst);
     });
-    let run = workers.run_async(|_: &u64| {
+    let run = workers.run_async(|_: Job<'_, u64>| {
         let (nasty, worked) = (Nasty, &worked);
         poll_fn(move |_| {
             let _ = &nasty;

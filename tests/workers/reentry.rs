@@ -111,18 +111,18 @@ fn workers_and_their_hooks_may_call_the_queue() {
         let (queue, calling) = queue(set);
         queue.add_all(0..4);
         let runs = AtomicUsize::new(0);
-        Workers::new(&*queue)
+        Workers::new(&queue)
             .threads(1)
             .max_retries(0)
             .on_error(|_, _| calling.call())
             .on_give_up(|_, _| calling.call())
-            .run(|key| {
+            .run(|job| {
                 // Adds more keys.
                 calling.call();
                 if runs.fetch_add(1, Ordering::SeqCst) == 40 {
                     queue.shut_down();
                 }
-                match key % 4 {
+                match *job % 4 {
                     0 => Verdict::Retry("fails"),
                     1 => Verdict::GiveUp("fails"),
                     2 => Verdict::Ok(Outcome::HoldGroup(MS)),

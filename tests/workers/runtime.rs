@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
+use crate::assert_closed_by_its_drop;
 use crate::common::timed::{HOUR, MS, secs};
 use crate::common::{eventually, figures, poll_until_idle, scaled, take_all, waiting, watchdog};
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue::worker::{Failure, GivenUp, Outcome, Reason, RunningTasks, Workers};
+use keyqueue::worker::{Failure, GivenUp, Job, Outcome, Reason, RunningTasks, Workers};
 use keyqueue::{Added, DrainEnd, KeyHandle, WorkQueue};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
@@ -21,15 +22,15 @@ fn runtime_of(threads: usize) -> Runtime {
     builder.build().unwrap()
 }
 
-fn queue_of<const N: usize>(keys: [u64; N]) -> Arc<WorkQueue<u64>> {
-    Arc::new(WorkQueue::from_iter(keys))
+fn queue_of<const N: usize>(keys: [u64; N]) -> WorkQueue<u64> {
+    WorkQueue::from_iter(keys)
 }
 
 /// Workers whose function never ends, once this many keys are in flight.
-async fn stuck(queue: &Arc<WorkQueue<u64>>, tasks: usize) -> RunningTasks<u64> {
+async fn stuck(queue: &WorkQueue<u64>, tasks: usize) -> RunningTasks<u64> {
     let begun = Arc::new(Semaphore::new(0));
     let begins = Arc::clone(&begun);
-    let workers = Workers::shared(Arc::clone(queue)).tasks(tasks);
+    let workers = Workers::new(queue).tasks(tasks);
     let running = workers.spawn_on(&Handle::current(), move |_| {
         begins.add_permits(1);
         pending::<()>()
@@ -50,7 +51,7 @@ fn eight_blocking_pieces_run_four_at_a_time_on_four_threads() {
     let worked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&worked);
     let runtime = runtime_of(4);
-    let workers = Workers::shared(queue).tasks(4);
+    let workers = Workers::new(&queue).tasks(4);
     let running = workers.spawn_on(runtime.handle(), move |_| {
         let (all, count) = (Arc::clone(&all), Arc::clone(&count));
         async move {
@@ -75,12 +76,13 @@ async fn as_many_keys_are_in_work_as_there_are_tasks() {
 async fn a_number_of_tasks_out_of_range_is_refused_by_name_and_takes_no_key() {
     for tasks in [0, (1 << 16) + 1, usize::MAX] {
         let queue = queue_of([1]);
-        let workers = Workers::shared(Arc::clone(&queue)).tasks(tasks);
+        let workers = Workers::new(&queue).tasks(tasks);
         let refused = workers.spawn_on(&Handle::current(), |_| ready(()));
         let refused = refused.unwrap_err();
         assert_eq!(refused.field(), "tasks");
         assert_eq!(refused.value(), tasks.to_string());
-        assert_eq!((queue.len(), Arc::strong_count(&queue)), (1, 1));
+        assert_eq!(queue.len(), 1);
+        assert_closed_by_its_drop(queue);
     }
 }
 
@@ -90,7 +92,7 @@ async fn errors_and_panics_are_retried_and_given_up() {
     let queue = queue_of([1, 2, 3]);
     let ends = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&ends);
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(2).max_retries(1);
+    let workers = Workers::new(&queue).tasks(2).max_retries(1);
     let workers = workers.on_give_up(move |key: &u64, end| told.lock().unwrap().push((*key, end)));
     let running = workers.spawn_on(&Handle::current(), |key| {
         assert_ne!(*key, 1, "before there is a future");
@@ -121,7 +123,7 @@ async fn eventually_given_up<E>(ends: &Mutex<Vec<E>>, count: usize) {
 async fn keys_whose_work_never_waits_do_not_keep_other_tasks_waiting() {
     let _watchdog = watchdog(60);
     let queue = queue_of([1]);
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
+    let workers = Workers::new(&queue).tasks(1);
     let again = |_| ready(Outcome::RequeueAfter(Duration::ZERO));
     let running = workers.spawn_on(&Handle::current(), again).unwrap();
     // On a runtime of one thread this returns only if the workers let it.
@@ -149,13 +151,13 @@ impl App {
     }
 }
 
-async fn refresh(key: &u64) -> Result<Outcome, std::io::Error> {
-    let _ = key;
+async fn refresh(job: Job<'_, u64>) -> Result<Outcome, std::io::Error> {
+    let _ = *job;
     Ok(Outcome::Done)
 }
 
-async fn refresh_by_handle(key: KeyHandle<u64>) {
-    let _ = *key;
+async fn refresh_unfailing(job: Job<'_, u64>) {
+    let _ = *job;
 }
 
 #[tokio::test]
@@ -166,16 +168,22 @@ async fn run_async_can_be_spawned() {
     let app = Arc::new(App::default());
     let state = Arc::clone(&app);
 
-    let workers = Workers::shared(queue).tasks(1);
-    let running = tokio::spawn(workers.run_async(async move |key| app.refresh(key).await));
+    let workers = Workers::new(&queue).tasks(1);
+    let running = tokio::spawn(workers.run_async(async move |job| app.refresh(&job).await));
     running.await.unwrap().unwrap();
     assert_eq!(*state.refreshed.lock().unwrap(), [1, 2]);
 
     let queue = queue_of([1, 2]);
     queue.shut_down();
-    let running = tokio::spawn(Workers::shared(Arc::clone(&queue)).run_async(refresh));
+    let running = tokio::spawn(Workers::new(&queue).run_async(refresh));
     running.await.unwrap().unwrap();
     assert!(queue.get().is_none());
+
+    // In an async block, with an async function.
+    let queue = queue_of([1, 2]);
+    queue.shut_down();
+    let running = tokio::spawn(async move { Workers::new(&queue).run_async(refresh).await });
+    running.await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -186,21 +194,21 @@ async fn spawn_on_takes_closures_and_functions() {
     queue.shut_down();
     let app = Arc::new(App::default());
     let state = Arc::clone(&app);
-    let workers = Workers::shared(queue).tasks(1);
-    let running = workers.spawn_on(here, move |key| {
+    let workers = Workers::new(&queue).tasks(1);
+    let running = workers.spawn_on(here, move |job| {
         let app = Arc::clone(&app);
-        async move { app.refresh(&key).await }
+        async move { app.refresh(&job).await }
     });
     running.unwrap().join().await;
     assert_eq!(*state.refreshed.lock().unwrap(), [1, 2]);
 
     let queue = queue_of([1, 2]);
     queue.shut_down();
-    let workers = || Workers::shared(Arc::clone(&queue));
+    let workers = || Workers::new(&queue);
     let running = [
-        workers().spawn_on(here, |key| async move { assert!(*key < 3) }),
-        workers().spawn_on(here, async |key: KeyHandle<u64>| _ = key.add()),
-        workers().spawn_on(here, refresh_by_handle),
+        workers().spawn_on(here, |job| async move { assert!(*job < 3) }),
+        workers().spawn_on(here, async |job: Job<'_, u64>| _ = job.handle().add()),
+        workers().spawn_on(here, refresh_unfailing),
     ];
     for running in running {
         running.unwrap().join().await;
@@ -216,7 +224,7 @@ async fn an_abort_puts_the_keys_in_flight_back_and_leaves_the_queue_open() {
     let limiter = ItemExponentialFailure::new(MS, secs(1)).unwrap();
     limiter.when(&1);
     let queue = WorkQueue::builder().rate_limiter(limiter).build();
-    let queue = Arc::new(queue.unwrap());
+    let queue = queue.unwrap();
     queue.add_all([1, 2, 3]);
     let running = stuck(&queue, 2).await;
     running.abort();
@@ -235,7 +243,7 @@ async fn dropping_the_handle_aborts() {
     let _watchdog = watchdog(60);
     let queue = queue_of([1, 2]);
     drop(stuck(&queue, 2).await);
-    while Arc::strong_count(&queue) > 1 {
+    while queue.len() < 2 {
         tokio::task::yield_now().await;
     }
     assert_eq!(queue.add(3), Added::Queued);
@@ -254,7 +262,7 @@ async fn a_join_that_is_dropped_aborts_and_a_wait_for_a_signal_changes_nothing()
     tokio::task::yield_now().await;
     assert!(!running.is_finished());
     assert!(poll_until_idle(&mut Box::pin(running.join())).is_pending());
-    while Arc::strong_count(&queue) > 1 {
+    while queue.len() < 2 {
         tokio::task::yield_now().await;
     }
     assert_eq!((queue.len(), queue.is_shutting_down()), (2, false));
@@ -266,8 +274,8 @@ async fn an_aborted_task_that_runs_run_async_puts_its_keys_back() {
     let queue = queue_of([1, 2, 3]);
     let begun = Arc::new(Semaphore::new(0));
     let begins = Arc::clone(&begun);
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(2);
-    let running = tokio::spawn(workers.run_async(async move |_: &u64| {
+    let workers = Workers::new(&queue).tasks(2);
+    let running = tokio::spawn(workers.run_async(async move |_: Job<'_, u64>| {
         begins.add_permits(1);
         pending::<()>().await;
     }));
@@ -283,7 +291,7 @@ async fn cancelled_keys_are_done_if_that_is_set() {
     let queue = queue_of([1, 2]);
     let begun = Arc::new(Semaphore::new(0));
     let begins = Arc::clone(&begun);
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
+    let workers = Workers::new(&queue).tasks(1);
     let workers = workers.requeue_cancelled(false);
     let running = workers.spawn_on(&Handle::current(), move |_| {
         begins.add_permits(1);
@@ -305,7 +313,7 @@ fn an_abort_begins_no_work() {
         let queue = queue_of([1]);
         let begins = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&begins);
-        let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
+        let workers = Workers::new(&queue).tasks(8);
         let running = workers.spawn_on(runtime.handle(), move |_| {
             count.fetch_add(1, Ordering::SeqCst);
             pending::<()>()
@@ -344,7 +352,7 @@ async fn drain_within_reports_what_is_left_when_its_time_is_over_and_aborts() {
 async fn run_until_waits_for_the_signal_and_then_for_the_keys() {
     let _watchdog = watchdog(60);
     let queue = queue_of([1, 2]);
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
+    let workers = Workers::new(&queue).tasks(1);
     let sleepy = |_| tokio::time::sleep(secs(5));
     let mut running = workers.spawn_on(&Handle::current(), sleepy).unwrap();
     let begun = tokio::time::Instant::now();
@@ -361,7 +369,7 @@ async fn run_until_waits_for_the_reports_of_dropped_retries() {
     let _watchdog = watchdog(60);
     let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
     let queue = WorkQueue::builder().rate_limiter(limiter);
-    let queue = Arc::new(queue.build().unwrap());
+    let queue = queue.build().unwrap();
     queue.add_all([1, 2, 3]);
     let (reports, reported) = mpsc::channel();
     let report = move |key: KeyHandle<u64>, given_up: GivenUp<&str>| {
@@ -371,7 +379,7 @@ async fn run_until_waits_for_the_reports_of_dropped_retries() {
             reports.send((*key, given_up.reason)).unwrap();
         }
     };
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(2);
+    let workers = Workers::new(&queue).tasks(2);
     let mut running = workers
         .on_give_up_async(report)
         .spawn_on(&Handle::current(), |_| ready(Err::<(), _>("no")))
@@ -392,7 +400,7 @@ async fn run_until_waits_for_no_signal_once_the_workers_have_ended() {
     let _watchdog = watchdog(60);
     let queue = queue_of([1, 2]);
     queue.shut_down();
-    let workers = Workers::shared(Arc::clone(&queue)).tasks(2);
+    let workers = Workers::new(&queue).tasks(2);
     let mut running = workers.spawn_on(&Handle::current(), |_| ready(())).unwrap();
     let drained = running.run_until(pending::<()>(), secs(60)).await;
     assert_eq!(drained.end, DrainEnd::Finished);
@@ -405,7 +413,7 @@ fn a_runtime_without_time_is_found_before_anything_is_shut_down() {
     let queue = queue_of([]);
     let runtime = Builder::new_current_thread().build().unwrap();
     for until in [false, true] {
-        let workers = Workers::shared(Arc::clone(&queue)).tasks(1);
+        let workers = Workers::new(&queue).tasks(1);
         let mut running = workers.spawn_on(runtime.handle(), |_| ready(())).unwrap();
         let stop = AssertUnwindSafe(|| match until {
             false => runtime.block_on(running.drain_within(secs(1))),

@@ -14,7 +14,7 @@ use crate::common::{
     assert_nothing_queued, figures, poll, poll_until_idle, take_all, waiting, watchdog,
 };
 use futures_lite::future::{block_on, yield_now};
-use keyqueue::worker::{Failure, Outcome, Reason, Workers};
+use keyqueue::worker::{Failure, Job, Outcome, Reason, Workers};
 use keyqueue::{Added, LeftReason, WorkQueue};
 
 #[test] // W1 W4
@@ -23,14 +23,14 @@ fn tasks_of_tokio_work_off_a_shared_queue() {
     let _watchdog = watchdog(60);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let queue = Arc::new(WorkQueue::<u64>::new());
+        let queue = WorkQueue::<u64>::new();
         let worked = Arc::new(Mutex::new(HashSet::new()));
         let workers = [(); 3].map(|()| {
-            let workers = Workers::shared(Arc::clone(&queue)).tasks(8);
+            let workers = Workers::new(&queue).tasks(8);
             let worked = Arc::clone(&worked);
-            tokio::spawn(workers.run_async(async move |key: &u64| {
+            tokio::spawn(workers.run_async(async move |job: Job<'_, u64>| {
                 tokio::time::sleep(Duration::from_micros(10)).await;
-                worked.lock().unwrap().insert(*key);
+                worked.lock().unwrap().insert(*job);
                 Ok::<_, String>(Outcome::Done)
             }))
         });
@@ -51,9 +51,9 @@ fn any_executor_will_do() {
         let sum = AtomicU64::new(0);
         queue.add_all(1..=100);
         queue.shut_down();
-        let work = async |key: &u64| {
+        let work = async |job: Job<'_, u64>| {
             yield_now().await;
-            sum.fetch_add(*key, Ordering::Relaxed);
+            sum.fetch_add(*job, Ordering::Relaxed);
         };
         Workers::new(&queue).tasks(7).run_async(work).await.unwrap();
         sum.into_inner()
@@ -71,7 +71,7 @@ fn no_more_keys_are_in_work_than_there_are_tasks_and_no_fewer() {
     let queue = WorkQueue::new();
     queue.add_all(0..10);
     let in_work = Cell::new(0);
-    let work = async |_: &u64| {
+    let work = async |_: Job<'_, u64>| {
         in_work.set(in_work.get() + 1);
         pending::<()>().await;
     };
@@ -85,10 +85,10 @@ fn a_wake_up_polls_the_one_that_was_woken() {
     let queue = WorkQueue::new();
     let polls = RefCell::new([0; 4]);
     let wakers = RefCell::new([const { None::<Waker> }; 4]);
-    let work = async |key: &u64| {
+    let work = async |job: Job<'_, u64>| {
         poll_fn(|context| {
-            polls.borrow_mut()[*key as usize] += 1;
-            wakers.borrow_mut()[*key as usize] = Some(context.waker().clone());
+            polls.borrow_mut()[*job as usize] += 1;
+            wakers.borrow_mut()[*job as usize] = Some(context.waker().clone());
             Poll::<()>::Pending
         })
         .await;
@@ -124,7 +124,7 @@ fn a_wake_up_that_comes_from_another_thread_at_any_time_is_not_lost() {
             queue.shut_down();
         });
         let worked = Cell::new(0);
-        let work = async |_: &u64| {
+        let work = async |_: Job<'_, u64>| {
             let mut rung = false;
             poll_fn(|context| {
                 if std::mem::replace(&mut rung, true) {
@@ -149,7 +149,7 @@ fn keys_whose_work_never_waits_do_not_keep_others_waiting() {
     let queue = WorkQueue::new();
     queue.add(1);
     let rounds = Cell::new(0);
-    let work = async |_: &u64| {
+    let work = async |_: Job<'_, u64>| {
         rounds.set(rounds.get() + 1);
         Outcome::RequeueAfter(Duration::ZERO)
     };
@@ -167,9 +167,9 @@ fn a_panic_within_the_work_counts_as_an_error() {
     queue.add_all([1, 2, 3]);
     let given_up = Mutex::new(Vec::new());
     let good = Cell::new(0);
-    let work = async |key: &u64| {
+    let work = async |job: Job<'_, u64>| {
         yield_now().await;
-        assert_ne!(*key, 2, "two");
+        assert_ne!(*job, 2, "two");
         good.set(good.get() + 1);
     };
     let workers = Workers::new(&queue).tasks(2).max_retries(1);
@@ -191,7 +191,7 @@ fn it_ends_only_when_the_keys_in_flight_are_finished() {
     let queue = WorkQueue::new();
     queue.add_all([1, 2]);
     let gate = Cell::new(false);
-    let work = async |_: &u64| {
+    let work = async |_: Job<'_, u64>| {
         while !gate.get() {
             yield_now().await;
         }
@@ -212,7 +212,7 @@ fn it_ends_only_when_the_keys_in_flight_are_finished() {
 fn dropping_it_puts_the_keys_in_flight_back_at_the_tail() {
     let queue = WorkQueue::new();
     queue.add_all([1, 2, 3, 4]);
-    let work = async |_: &u64| pending::<()>().await;
+    let work = async |_: Job<'_, u64>| pending::<()>().await;
     let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(work));
     assert!(poll_until_idle(&mut run).is_pending());
     assert_eq!(queue.add(1), Added::Deferred);
@@ -229,7 +229,7 @@ fn dropping_it_ends_the_keys_in_flight_if_that_is_set_and_leaves_them_after_a_sh
     for requeue in [false, true] {
         let queue = WorkQueue::new();
         queue.add_all([1, 2, 3]);
-        let work = async |_: &u64| pending::<()>().await;
+        let work = async |_: Job<'_, u64>| pending::<()>().await;
         let workers = Workers::new(&queue).tasks(2).requeue_cancelled(requeue);
         let mut run = Box::pin(workers.run_async(work));
         assert!(poll_until_idle(&mut run).is_pending());
@@ -258,7 +258,7 @@ fn work_is_cancelled_before_its_key_is_put_back() {
     }
     let queue = WorkQueue::new();
     queue.add(1);
-    let work = async |_: &u64| {
+    let work = async |_: Job<'_, u64>| {
         let _cancelled = Cancelled(&queue);
         pending::<()>().await;
     };

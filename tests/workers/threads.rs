@@ -9,11 +9,13 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::assert_all_done;
 use crate::common::{
     Task, alone, alone_under, eventually, figures, take_all, threads, waiting, watchdog,
 };
-use keyqueue::worker::{Failure, GivenUp, IntoVerdict, Outcome, Reason, Running, Verdict, Workers};
+use crate::{assert_all_done, assert_closed_by_its_drop};
+use keyqueue::worker::{
+    Failure, GivenUp, IntoVerdict, Job, Outcome, Reason, Running, Verdict, Workers,
+};
 use keyqueue::{Added, ConfigError, DrainEnd, WorkQueue};
 
 // ---- W1 -------------------------------------------------------------------------------------
@@ -48,15 +50,15 @@ fn a_single_worker_is_the_calling_thread() {
 
 #[test] // W1
 fn a_function_may_return_what_it_likes() {
-    fn worked<R: IntoVerdict>(f: impl Fn(&u64) -> R + Sync) -> usize {
+    fn worked<R: IntoVerdict>(f: impl Fn(Job<'_, u64>) -> R + Sync) -> usize {
         let queue = WorkQueue::new();
         queue.add_all([1, 2]);
         queue.shut_down();
         let count = AtomicUsize::new(0);
         let workers = Workers::new(&queue).threads(1);
-        let run = workers.run(|key| {
+        let run = workers.run(|job| {
             count.fetch_add(1, Ordering::Relaxed);
-            f(key)
+            f(job)
         });
         run.map(|()| count.into_inner()).unwrap()
     }
@@ -70,17 +72,18 @@ fn a_function_may_return_what_it_likes() {
 
 /// Asserts that this many threads are refused by name, and that no key is taken. Returns the errors.
 fn refusals(threads: usize) -> [ConfigError; 2] {
-    let queue = Arc::new(WorkQueue::<u64>::new());
+    let queue = WorkQueue::<u64>::new();
     queue.add(1);
     let run = Workers::new(&queue).threads(threads).run(|_| ());
-    let shared = Workers::shared(Arc::clone(&queue));
+    let shared = Workers::new(&queue);
     let spawn = shared.threads(threads).spawn(|_| ());
     let refusals = [run.unwrap_err(), spawn.unwrap_err()];
     for refused in &refusals {
         assert_eq!(refused.field(), "threads");
         assert_eq!(refused.value(), threads.to_string());
     }
-    assert_eq!((queue.len(), Arc::strong_count(&queue)), (1, 1));
+    assert_eq!(queue.len(), 1);
+    assert_closed_by_its_drop(queue);
     refusals
 }
 
@@ -156,10 +159,10 @@ fn a_panic_is_an_error() {
             queue.shut_down();
         }
     });
-    let run = workers.run(|key| -> Result<(), &'static str> {
-        match key {
+    let run = workers.run(|job| -> Result<(), &'static str> {
+        match *job {
             1 => panic!("a text"),
-            2 => panic!("key {key}"),
+            2 => panic!("key {}", *job),
             3 => panic_any(3),
             _ => panic_any(Nasty),
         }
@@ -181,7 +184,8 @@ fn a_function_that_panics_every_third_call_loses_no_key_and_kills_no_worker() {
     let together = Barrier::new(4);
     queue.add_all(0..KEYS + 4);
     let workers = Workers::new(&queue).threads(4);
-    let run = workers.run(|&key| {
+    let run = workers.run(|job| {
+        let key = *job;
         if key >= KEYS {
             // After all others, as they are retried at once: only four live workers come past.
             if left.load(Ordering::SeqCst) > 0 {
@@ -264,10 +268,12 @@ fn it_returns_only_after_the_keys_in_flight_are_finished() {
 #[test] // W4
 fn workers_of_a_handle_stop_and_end_from_outside() {
     let _watchdog = watchdog(60);
-    let queue = Arc::new(WorkQueue::new());
+    let queue = WorkQueue::new();
     let (sender, worked) = mpsc::channel();
-    let workers = Workers::shared(Arc::clone(&queue)).threads(3);
-    let running = workers.spawn(move |key: &u64| sender.send(*key)).unwrap();
+    let workers = Workers::new(&queue).threads(3);
+    let running = workers
+        .spawn(move |job: Job<'_, u64>| sender.send(*job))
+        .unwrap();
     queue.add_all(0..100);
     assert_eq!(worked.iter().take(100).sum::<u64>(), 4950);
     assert!(!running.is_finished());
@@ -275,23 +281,23 @@ fn workers_of_a_handle_stop_and_end_from_outside() {
     eventually("the threads end", || running.is_finished());
     running.join();
     assert_eq!(queue.add(1), Added::ShutDown);
-    assert_eq!(Arc::strong_count(&queue), 1);
+    assert!(worked.recv().is_err(), "the function is dropped");
 }
 
 /// Two workers that wait for a key.
-fn two_that_wait(queue: &Arc<WorkQueue<u64>>) -> Running<u64> {
-    let workers = Workers::shared(Arc::clone(queue)).threads(2);
-    let running = workers.spawn(|_: &u64| ());
+fn two_that_wait(queue: &WorkQueue<u64>) -> Running<u64> {
+    let workers = Workers::new(queue).threads(2);
+    let running = workers.spawn(|_| ());
     eventually("they wait", || waiting(queue) == 2);
     running.unwrap()
 }
 
 /// A worker that holds a key until the test passes the barrier.
-fn gated(queue: &Arc<WorkQueue<u64>>, end: Outcome) -> (Running<u64>, Arc<Barrier>) {
+fn gated(queue: &WorkQueue<u64>, end: Outcome) -> (Running<u64>, Arc<Barrier>) {
     let gate = Arc::new(Barrier::new(2));
     let passes = Arc::clone(&gate);
-    let workers = Workers::shared(Arc::clone(queue)).threads(1);
-    let running = workers.spawn(move |_: &u64| {
+    let workers = Workers::new(queue).threads(1);
+    let running = workers.spawn(move |_: Job<'_, u64>| {
         passes.wait(); // Begins.
         passes.wait();
         end
@@ -303,19 +309,20 @@ fn gated(queue: &Arc<WorkQueue<u64>>, end: Outcome) -> (Running<u64>, Arc<Barrie
 #[test] // W4
 fn an_abort_ends_workers_that_wait_and_leaves_the_queue_open() {
     let _watchdog = watchdog(60);
-    let queue = Arc::new(WorkQueue::new());
+    let queue = WorkQueue::new();
     let running = two_that_wait(&queue);
     running.abort();
     running.join();
-    assert_eq!((waiting(&queue), Arc::strong_count(&queue)), (0, 1));
+    assert_eq!(waiting(&queue), 0);
     assert_eq!(queue.add(1), Added::Queued);
     assert_eq!(take_all(&queue), [1]);
+    assert_closed_by_its_drop(queue);
 }
 
 #[test] // W4
 fn an_abort_wakes_no_other_getter_and_takes_no_key_from_it() {
     let _watchdog = watchdog(60);
-    let queue = Arc::new(WorkQueue::new());
+    let queue = WorkQueue::new();
     let running = two_that_wait(&queue);
     let mut getter = Task::waiting(queue.get_async());
     running.abort();
@@ -334,7 +341,7 @@ fn an_abort_wakes_no_other_getter_and_takes_no_key_from_it() {
 #[test] // W4
 fn an_aborted_worker_finishes_its_key_and_gets_no_other() {
     let _watchdog = watchdog(60);
-    let queue = Arc::new(WorkQueue::new());
+    let queue = WorkQueue::new();
     queue.add_all([1, 2, 3]);
     let (running, gate) = gated(&queue, Outcome::RequeueAfter(Duration::ZERO));
     running.abort();
@@ -348,20 +355,20 @@ fn an_aborted_worker_finishes_its_key_and_gets_no_other() {
 #[test] // W4
 fn dropping_the_handle_waits_for_no_worker_and_ends_them() {
     let _watchdog = watchdog(60);
-    let queue = Arc::new(WorkQueue::new());
+    let queue = WorkQueue::new();
     queue.add_all([1, 2]);
     let (running, gate) = gated(&queue, Outcome::Done);
     drop(running);
     assert_eq!(queue.add(3), Added::Queued);
     gate.wait();
-    eventually("the worker ends", || Arc::strong_count(&queue) == 1);
+    eventually("the worker ends", || Arc::strong_count(&gate) == 1);
     assert_eq!(take_all(&queue), [2, 3]);
 }
 
 #[test] // W8 S7
 fn drain_within_drains_until_its_time_is_over_and_says_what_is_left() {
     let _watchdog = watchdog(60);
-    let queue = Arc::new(WorkQueue::new());
+    let queue = WorkQueue::new();
     queue.add_all([1, 2, 3]);
     let (running, gate) = gated(&queue, Outcome::Done);
     let drained = running.drain_within(Duration::from_millis(1));
@@ -377,12 +384,12 @@ fn drain_within_drains_until_its_time_is_over_and_says_what_is_left() {
 #[test] // W8 S7
 fn drain_within_returns_as_soon_as_every_key_is_done() {
     let _watchdog = watchdog(60);
-    let queue = Arc::new(WorkQueue::new());
+    let queue = WorkQueue::new();
     queue.add_all(0..100);
     let worked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&worked);
-    let workers = Workers::shared(Arc::clone(&queue)).threads(2);
-    let running = workers.spawn(move |_: &u64| _ = count.fetch_add(1, Ordering::SeqCst));
+    let workers = Workers::new(&queue).threads(2);
+    let running = workers.spawn(move |_: Job<'_, u64>| _ = count.fetch_add(1, Ordering::SeqCst));
     let running = running.unwrap();
     let drained = running.drain_within(Duration::MAX);
     assert_eq!(drained.end, DrainEnd::Finished);
@@ -398,12 +405,12 @@ fn a_worker_may_stop_and_join_the_others_or_drop_the_handle() {
         let queue = Arc::new(WorkQueue::new());
         let handle = Arc::new(Mutex::new(None));
         let (sender, ended) = mpsc::channel();
-        let (mine, its_queue) = (Arc::clone(&handle), Arc::downgrade(&queue));
-        let workers = Workers::shared(Arc::clone(&queue)).threads(3);
-        let running = workers.spawn(move |_: &u64| {
+        let (mine, its_queue) = (Arc::clone(&handle), Arc::clone(&queue));
+        let workers = Workers::new(&queue).threads(3);
+        let running = workers.spawn(move |_: Job<'_, u64>| {
             let running: Running<_> = mine.lock().unwrap().take().expect("one key only");
             if join {
-                let remaining = its_queue.upgrade().unwrap().shut_down();
+                let remaining = its_queue.shut_down();
                 assert_eq!(remaining.processing, 1);
                 running.join();
             } else {
@@ -426,10 +433,10 @@ fn stopped_workers_leave_no_thread_behind() {
     alone(|| {
         let before = threads("");
         for _ in 0..20 {
-            let queue = Arc::new(WorkQueue::new());
+            let queue = WorkQueue::new();
             queue.add_after(1, Duration::from_secs(3600));
-            let workers = Workers::shared(Arc::clone(&queue)).threads(4);
-            let running = workers.spawn(|_: &u64| ()).unwrap();
+            let workers = Workers::new(&queue).threads(4);
+            let running = workers.spawn(|_: Job<'_, u64>| ()).unwrap();
             let scoped = WorkQueue::<u64>::new();
             scoped.shut_down();
             Workers::new(&scoped).threads(4).run(|_| ()).unwrap();

@@ -9,7 +9,7 @@ use crate::common::poll_until_idle;
 use crate::common::timed::built;
 use keyqueue::WorkQueue;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Outcome, Workers};
+use keyqueue::worker::{Job, Outcome, Workers};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Subscriber};
@@ -187,12 +187,12 @@ fn every_delivered_key_has_a_span_that_says_how_it_ended_and_every_failure_an_ev
     check(&collect(|| {
         let queue = queue();
         let workers = Workers::new(&queue).threads(1).max_retries(1).trace_keys();
-        workers.run(|key| work(&queue, key)).unwrap();
+        workers.run(|job| work(&queue, &job)).unwrap();
     }));
     check(&collect(|| {
         let queue = queue();
         let workers = Workers::new(&queue).tasks(1).max_retries(1).trace_keys();
-        let run = workers.run_async(async |key: &&'static str| work(&queue, key));
+        let run = workers.run_async(async |job: Job<'_, &'static str>| work(&queue, &job));
         pollster::block_on(run).unwrap();
     }));
 }

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
+use keyqueue::WorkQueue;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{DeadLetters, Failures, Running, Verdict, Workers};
-use keyqueue::{DefaultHasher, WorkQueue};
+use keyqueue::worker::{DeadLetters, Failures, Job, Running, Verdict, Workers};
 use keyqueue_board::{Board, Shown};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -16,7 +16,7 @@ pub(crate) type Queue = WorkQueue<String>;
 pub(crate) struct Site {
     pub(crate) queue: Arc<Queue>,
     pub(crate) letters: DeadLetters<String>,
-    workers: Option<Running<String, DefaultHasher>>,
+    workers: Option<Running<String>>,
     pub(crate) server: Server,
     /// While this is locked, the server does not get on with a page that has groups.
     pub(crate) hang: Arc<Mutex<()>>,
@@ -53,9 +53,9 @@ impl Site {
             DeadLetters::new(1000).unwrap(),
             Failures::new(1000).unwrap(),
         );
-        let workers = Workers::shared(Arc::clone(&queue)).threads(1);
+        let workers = Workers::new(&queue).threads(1);
         let workers = workers.dead_letters(&letters).failures(&failures);
-        let workers = workers.spawn(|key: &String| match key {
+        let workers = workers.spawn(|job: Job<'_, String>| match job.key() {
             key if key.contains("bad") => Verdict::GiveUp(format!("no such address: {key}")),
             _ => Verdict::Retry("no route to host".to_owned()),
         });

@@ -9,7 +9,7 @@ use http::header::{COOKIE, LOCATION, SET_COOKIE};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{DeadLetters, Failures, Verdict, Workers};
+use keyqueue::worker::{DeadLetters, Failures, Job, Verdict, Workers};
 use keyqueue::{Builder, WorkQueue};
 use keyqueue_board::{Action, Board, Shown};
 use tower::ServiceExt;
@@ -107,7 +107,7 @@ impl Site {
             .dead_letters(&self.letters);
         let run = workers
             .failures(&self.failures)
-            .run_async(async |key: &Key| match key {
+            .run_async(async |job: Job<'_, Key>| match job.key() {
                 key if key.contains("bad") => Verdict::GiveUp(format!("no such address: {key}")),
                 key if key.contains("fail") => Verdict::Retry("no route to host".to_owned()),
                 _ => Verdict::Ok(Default::default()),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use http::StatusCode;
-use keyqueue::worker::{ValueDeadLetters, Verdict, Workers};
-use keyqueue::{ValueQueue, WorkQueue, merge};
+use keyqueue::worker::{DeadLetters, Job, Verdict, Workers};
+use keyqueue::{WorkQueue, merge};
 use keyqueue_board::{Board, Shown};
 
 use crate::common::{HOUR, Site};
@@ -14,14 +14,11 @@ use crate::common::{HOUR, Site};
 #[tokio::test] // X1 X2 X3 V2
 async fn values_are_shown_and_a_queued_key_is_dropped_with_its_own() {
     let builder = WorkQueue::builder().merge(merge::append);
-    let queue: Arc<ValueQueue<String, Vec<u32>>> = Arc::new(builder.build().unwrap());
-    let letters = ValueDeadLetters::new(10).unwrap();
+    let queue: Arc<WorkQueue<String, Vec<u32>>> = Arc::new(builder.build().unwrap());
+    let letters = DeadLetters::new(10).unwrap();
     queue.put("bad".into(), vec![7, 8]);
-    let workers = Workers::new(&queue)
-        .tasks(1)
-        .values()
-        .dead_letters(&letters);
-    let run = workers.run_async(async |_: &String, _: &mut Vec<u32>| Verdict::GiveUp("no"));
+    let workers = Workers::new(&queue).tasks(1).dead_letters(&letters);
+    let run = workers.run_async(async |_: Job<'_, String, Vec<u32>>| Verdict::GiveUp("no"));
     let idle = async {
         while letters.is_empty() {
             tokio::task::yield_now().await;

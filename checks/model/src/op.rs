@@ -148,7 +148,7 @@ pub enum By {
 
 impl Settings {
     /// Sets the level and the delay.
-    pub(crate) fn of<'q, N, X>(self, mut entry: Entry<'q, N, X>) -> Entry<'q, N, X> {
+    pub(crate) fn of<'q, K, V, X>(self, mut entry: Entry<'q, K, V, X>) -> Entry<'q, K, V, X> {
         if let Some(level) = self.level {
             entry = entry.level(usize::from(level));
         }

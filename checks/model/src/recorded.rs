@@ -22,8 +22,8 @@ use crate::{Setup, Spreading};
 
 const TICK: Duration = Duration::from_millis(1);
 
-type Queue = WorkQueue<u8, Spreading>;
-type Held<'q> = Item<'q, u8, Spreading>;
+type Queue = WorkQueue<u8, (), Spreading>;
+type Held<'q> = Item<'q, u8>;
 
 /// The keys that a get returned, or the part that says that there was none.
 type Got<'q> = Result<Vec<Held<'q>>, Part>;

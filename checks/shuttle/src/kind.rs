@@ -1,14 +1,12 @@
 //! The two kinds of queues, of keys alone and of keys with values, as one: every way to add, and what comes back.
 
-use std::borrow::Borrow;
 use std::fmt::Debug;
 use std::future::Future;
-use std::hash::Hash;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use keyqueue::{Added, Full, KeyHandle, Receipt, Valued, WorkQueue};
+use keyqueue::{Added, Full, Receipt, WorkQueue};
 use shuttle::future::block_on;
 
 use crate::{DeliveryOf, Key, MS, QueueOf, SettingsOf, below, dawdle};
@@ -26,6 +24,8 @@ pub enum How {
     HandleAfter(Duration),
     /// With a receipt, if there are values.
     Tracked,
+    /// After a while, whatever the bound.
+    Exceed,
     /// The others keep the bound: refused for lack of room,
     Try,
     /// or after a while,
@@ -46,7 +46,7 @@ pub fn delay() -> Duration {
 impl How {
     /// Draws one.
     pub fn draw(levels: u64) -> Self {
-        match below(14) {
+        match below(15) {
             0..3 => How::At(below(levels) as usize),
             3 => How::At(0),
             4 => How::Handle,
@@ -57,6 +57,7 @@ impl How {
             10 => How::WaitFor,
             11 => How::Wait,
             12 => How::Async,
+            13 => How::Exceed,
             _ => How::Dropped(1 + below(2)),
         }
     }
@@ -76,8 +77,8 @@ impl How {
 /// What an add did, `None` if there was no room, or its future was dropped; and its receipt, if it has one.
 pub type Did = (Option<Added>, Option<Receipt>);
 
-/// What a queue holds: keys, or keys with values.
-pub trait Kind: Hash + Eq + Borrow<Key> + Debug + Send + Sync + Sized + 'static {
+/// What the keys of a queue carry: nothing, or values.
+pub trait Kind: Debug + Send + Sync + Sized + 'static {
     /// Whether keys have values.
     const HAS_VALUES: bool;
 
@@ -124,7 +125,7 @@ fn unless_full<T>(added: Result<Added, Full<T>>) -> Did {
     (added.ok(), None)
 }
 
-impl Kind for Key {
+impl Kind for () {
     const HAS_VALUES: bool = false;
 
     fn builder() -> SettingsOf<Self> {
@@ -142,8 +143,9 @@ impl Kind for Key {
             How::After(delay) => queue.add_after(key, delay),
             How::HandleAfter(delay) => queue.handle(key).add_after(delay),
             How::Tracked => queue.add(key),
-            How::Try => return unless_full(queue.entry(key).refuse().add()),
-            How::WaitFor => return unless_full(queue.entry(key).within(SOON).add()),
+            How::Try => return unless_full(queue.entry(key).try_add()),
+            How::WaitFor => return unless_full(queue.entry(key).within(SOON).try_add()),
+            How::Exceed => queue.entry(key).within(SOON).add(),
             How::Wait => queue.entry(key).wait().add(),
             How::Async => block_on(queue.entry(key).add_async()),
             How::Dropped(polls) => {
@@ -166,12 +168,12 @@ impl Kind for Key {
     }
 }
 
-impl Kind for Valued<Key, Bag> {
+impl Kind for Bag {
     const HAS_VALUES: bool = true;
 
     fn builder() -> SettingsOf<Self> {
         let merge = |older: &mut Bag, newer: Bag| older.extend(newer);
-        Key::builder().merge(merge)
+        <()>::builder().merge(merge)
     }
 
     fn weigh(settings: SettingsOf<Self>) -> SettingsOf<Self> {
@@ -180,15 +182,19 @@ impl Kind for Valued<Key, Bag> {
 
     fn add(queue: &QueueOf<Self>, how: How, key: Key, put: u64) -> Did {
         let value = vec![put];
-        let handle = |key: Key| -> KeyHandle<Self> { queue.handle(key.into()) };
         let added = match how {
             How::At(level) => queue.entry(key).level(level).put(value),
-            How::Handle => handle(key).put(value),
+            How::Handle => queue.handle(key).put(value),
             How::After(delay) => queue.entry(key).after(delay).put(value),
-            How::HandleAfter(delay) => handle(key).entry().after(delay).put(value),
-            How::Tracked => return (None, Some(queue.entry(key).tracked().put(value).1)),
-            How::Try => return unless_full(queue.entry(key).refuse().put(value)),
-            How::WaitFor => return unless_full(queue.entry(key).within(SOON).put(value)),
+            How::HandleAfter(delay) => queue.handle(key).entry().after(delay).put(value),
+            How::Tracked => {
+                let (entry, receipt) = queue.entry(key).tracked();
+                entry.put(value);
+                return (None, Some(receipt));
+            }
+            How::Try => return unless_full(queue.entry(key).try_put(value)),
+            How::WaitFor => return unless_full(queue.entry(key).within(SOON).try_put(value)),
+            How::Exceed => queue.entry(key).within(SOON).put(value),
             How::Wait => queue.entry(key).wait().put(value),
             How::Async => block_on(queue.entry(key).put_async(value)),
             How::Dropped(polls) => {
@@ -207,7 +213,8 @@ impl Kind for Valued<Key, Bag> {
 
     fn take_left(queue: &QueueOf<Self>) -> Vec<Bag> {
         let left = queue.take_left().into_iter();
-        left.map(|left| left.value).collect()
+        left.map(|left| left.value.expect("keys have values"))
+            .collect()
     }
 
     fn value(item: &mut DeliveryOf<'_, Self>) -> Bag {

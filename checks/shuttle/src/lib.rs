@@ -38,32 +38,32 @@ pub const MS: Duration = Duration::from_millis(1);
 /// The same hashes in every run, since schedules are replayed.
 const HASHER: Spreading = Spreading(Spread::Even);
 
-/// A queue that scenarios are about: few shards, a small ring.
-pub type QueueOf<K> = WorkQueue<K, Spreading>;
+/// A queue that scenarios are about, whose keys carry this: few shards, a small ring.
+pub type QueueOf<V> = WorkQueue<Key, V, Spreading>;
 
 /// Its settings.
-pub type SettingsOf<K> = Builder<K, Spreading>;
+pub type SettingsOf<V> = Builder<Key, V, Spreading>;
 
 /// A key of it that is being worked on.
-pub type DeliveryOf<'q, K> = Item<'q, K, Spreading>;
+pub type DeliveryOf<'q, V> = Item<'q, Key, V>;
 
 /// A queue of keys alone.
-pub type Queue = QueueOf<Key>;
+pub type Queue = QueueOf<()>;
 
 /// Its settings.
-pub type Settings = SettingsOf<Key>;
+pub type Settings = SettingsOf<()>;
 
 /// A key of it that is being worked on.
-pub type Delivery<'q> = DeliveryOf<'q, Key>;
+pub type Delivery<'q> = DeliveryOf<'q, ()>;
 
 /// A queue of two shards whose ring holds `ring` keys; `set` makes the other settings.
 pub fn queue(ring: usize, set: impl FnOnce(Settings) -> Settings) -> Arc<Queue> {
-    let builder = Key::builder().shards(2).ring(ring);
+    let builder = <()>::builder().shards(2).ring(ring);
     Arc::new(set(builder).build().expect("the settings are in range"))
 }
 
 /// Checks what must hold when all have ended.
-pub fn check_end<K>(queue: &QueueOf<K>, ledger: &Ledger) {
+pub fn check_end<V>(queue: &QueueOf<V>, ledger: &Ledger) {
     ledger.check();
     assert_eq!(queue.len(), 0);
     assert!(queue.is_empty());

@@ -224,7 +224,7 @@ impl Plan {
             settings = K::weigh(settings);
         }
         if self.groups {
-            settings = settings.group_by(|key: &K| group(key.borrow()));
+            settings = settings.group_by(group);
         }
         if let Some(limit) = self.limit {
             settings = settings.group_limit(limit);

@@ -170,19 +170,14 @@ impl Place {
             Handle => "handle.add",
             By::Key => "add",
             By::Ref => "add_ref",
-            By::Try => "refuse",
+            By::Try => "try_add",
         };
         let add = || match by {
             Handle => self.handles[number as usize].add(),
             By::Key => self.queue.add(key),
             By::Ref => self.queue.add_ref(&key),
             // For the ledger, an add without room is one that was refused.
-            By::Try => self
-                .queue
-                .entry(key)
-                .refuse()
-                .add()
-                .unwrap_or(Added::ShutDown),
+            By::Try => self.queue.entry(key).try_add().unwrap_or(Added::ShutDown),
         };
         self.ledger
             .add(number, || self.stage.call(caller, name, add));

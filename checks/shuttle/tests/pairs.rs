@@ -5,10 +5,8 @@
 use std::mem;
 use std::sync::Arc;
 
-use keyqueue::Valued;
 use keyqueue_shuttle_tests::{
-    AGE, Bag, Crew, End, How, Key, Kind, Place, Plan, below, check_often, dawdle, delay, note,
-    once_in,
+    AGE, Bag, Crew, End, How, Kind, Place, Plan, below, check_often, dawdle, delay, note, once_in,
 };
 
 /// Checks what `src/place` does: C2 to C6, C9, C10, C12, D1, S1, S3, S5, S7, S8, P4, G2, G5, G6, T1, T2, B2, B4, V1 to V3,
@@ -64,13 +62,13 @@ fn run<K: Kind>(plan: Plan) {
 
 #[test]
 fn features_of_keys_meet() {
-    check_often("pairs", 4, || run::<Key>(Plan::draw()));
+    check_often("pairs", 4, || run::<()>(Plan::draw()));
 }
 
 #[test]
 fn features_of_values_meet() {
     check_often("pairs of values", 4, || {
-        run::<Valued<Key, Bag>>(Plan::draw());
+        run::<Bag>(Plan::draw());
     });
 }
 
@@ -79,7 +77,7 @@ fn features_of_values_meet() {
 fn bounds_and_levels_meet() {
     check_often("bounded levels", 5, || {
         let hows = [How::Wait, How::Async, How::Try, How::WaitFor];
-        run::<Key>(Plan {
+        run::<()>(Plan {
             levels: 2,
             capacity: Some(1),
             timed: once_in(4),
@@ -102,7 +100,7 @@ fn bounds_and_delays_meet() {
         let long = if held { delay() } else { AGE };
         let waits = [How::Wait, How::Async][below(2) as usize];
         let other = [How::After(long), How::HandleAfter(long), How::At(0)][below(3) as usize];
-        run::<Key>(Plan {
+        run::<()>(Plan {
             capacity: Some(2),
             groups: held,
             held,

@@ -1,18 +1,14 @@
 //! What the two kinds of lives do differently: their keys are alone, or carry values.
 
-use std::borrow::Borrow;
 use std::fmt::Debug;
-use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::worker::{Verdict, Workers};
-use keyqueue::{
-    Added, Builder, DefaultHasher, Ended, Full, Item, KeyHandle, OwnedItem, Valued, WorkQueue,
-};
+use keyqueue::worker::Job;
+use keyqueue::{Added, Builder, Ended, Full, Item, KeyHandle, WorkQueue};
 use keyqueue_model::ledger::{Key, Reply};
 
 use crate::pieces::{Pieces, Source, Value, merge};
@@ -20,9 +16,7 @@ use crate::plan::Adding;
 use crate::produce::Producer;
 use crate::settings::{Queue, Settings};
 
-pub(crate) type Got<'q, K> = Item<'q, K, DefaultHasher>;
-pub(crate) type Owned<K> = OwnedItem<K, DefaultHasher>;
-pub(crate) type Crew<'q, K> = Workers<'q, K, DefaultHasher, &'static str>;
+pub(crate) type Got<'q, V> = Item<'q, Key, V>;
 
 /// How long a key waits before it is added.
 pub(crate) struct Wait {
@@ -37,12 +31,10 @@ impl From<Duration> for Wait {
     }
 }
 
-/// The key of a queue.
-pub(crate) trait Carried:
-    From<Key> + Borrow<Key> + Hash + Eq + Debug + Send + Sync + 'static
-{
+/// What the keys of a queue carry: nothing, or values.
+pub(crate) trait Carried: Debug + Send + Sync + Sized + 'static {
     /// Begins a queue of such keys.
-    fn builder(settings: &Settings) -> Builder<Self>;
+    fn builder(settings: &Settings) -> Builder<Key, Self>;
 
     /// Adds a key in this way. `handle` is one of that key, if there is one.
     fn add(
@@ -57,34 +49,30 @@ pub(crate) trait Carried:
         queue: &Queue<Self>,
         source: &mut Source,
         key: Key,
-        handle: Option<&KeyHandle<Self>>,
+        handle: Option<&KeyHandle<Key, Self>>,
         delay: impl Into<Wait>,
     ) -> Added;
 
-    /// Takes back what a key carries. Whether there was something.
-    fn take_back(queue: &Queue<Self>, key: &Key) -> bool;
-
-    /// Takes what the end has left (S12).
-    fn take_left(queue: &Queue<Self>);
-
     /// What a delivery carries, if keys carry something.
-    fn value<'i>(item: &'i mut Got<'_, Self>) -> Option<&'i mut Value>;
+    fn of_item<'i>(item: &'i mut Got<'_, Self>) -> Option<&'i mut Value>;
 
-    /// The same.
-    fn owned_value(item: &mut Owned<Self>) -> Option<&mut Value>;
+    /// The same, of what a worker gets.
+    fn of_job<'j>(job: &'j mut Job<'_, Key, Self>) -> Option<&'j mut Value>;
 
-    /// Runs workers on threads until the end of the queue.
-    fn run<F>(crew: Crew<'_, Self>, work: F)
-    where
-        F: Fn(&Key, Option<&mut Value>) -> Verdict<&'static str> + Sync;
-
-    /// Runs workers as tasks until the end of the queue.
-    fn run_async<F>(crew: Crew<'_, Self>, work: F) -> impl Future<Output = ()>
-    where
-        F: AsyncFn(&Key, Option<&mut Value>) -> Verdict<&'static str>;
+    /// Notes that this was given back.
+    fn taken(self);
 }
 
-const RUNS: &str = "the number of workers is in range, and the system has the threads";
+/// Takes back what a key carries. Whether there was something.
+pub(crate) fn take_back<V: Carried>(queue: &Queue<V>, key: &Key) -> bool {
+    queue.remove(key).map(V::taken).is_some()
+}
+
+/// Takes what the end has left (S12).
+pub(crate) fn take_left<V: Carried>(queue: &Queue<V>) {
+    let left = queue.take_left().into_iter();
+    left.filter_map(|left| left.value).for_each(V::taken);
+}
 
 /// The longest wait for room of an add with a limit.
 fn limit() -> Duration {
@@ -108,8 +96,8 @@ fn reply<T>(added: Result<Added, Full<T>>) -> Reply {
     added.map_or(Reply::Refused, Reply::Added)
 }
 
-impl Carried for Key {
-    fn builder(_: &Settings) -> Builder<Self> {
+impl Carried for () {
+    fn builder(_: &Settings) -> Builder<Key, Self> {
         WorkQueue::builder()
     }
 
@@ -123,11 +111,17 @@ impl Carried for Key {
         let added = match (how, handle) {
             (_, Some(handle)) => producer.handles[handle].add(),
             (Adding::Ref, _) => queue.add_ref(&key),
-            (Adding::At, _) => queue.entry(key).level(fastrand::usize(..9)).add(),
+            (Adding::At, _) => {
+                let entry = queue.entry(key).level(fastrand::usize(..9));
+                match fastrand::u8(..8) {
+                    0 => entry.within(limit()).add(),
+                    _ => entry.add(),
+                }
+            }
             (Adding::NewHandle, _) => queue.handle(key).add(),
-            (Adding::Try, _) => return reply(queue.entry(key).refuse().add()),
+            (Adding::Try, _) => return reply(queue.entry(key).try_add()),
             (Adding::Wait, _) => queue.entry(key).wait().add(),
-            (Adding::Timeout, _) => return reply(queue.entry(key).within(limit()).add()),
+            (Adding::Timeout, _) => return reply(queue.entry(key).within(limit()).try_add()),
             (Adding::Async, _) => pollster::block_on(queue.entry(key).add_async()),
             (Adding::Cancelled, _) => return cancelled(queue.entry(key).add_async()),
             // The others have handles, or are for values.
@@ -140,7 +134,7 @@ impl Carried for Key {
         queue: &Queue<Self>,
         _: &mut Source,
         key: Key,
-        handle: Option<&KeyHandle<Self>>,
+        handle: Option<&KeyHandle<Key, Self>>,
         delay: impl Into<Wait>,
     ) -> Added {
         let wait = delay.into();
@@ -152,41 +146,19 @@ impl Carried for Key {
         }
     }
 
-    fn take_back(_: &Queue<Self>, _: &Key) -> bool {
-        false
-    }
-
-    fn take_left(queue: &Queue<Self>) {
-        queue.take_left();
-    }
-
-    fn value<'i>(_: &'i mut Got<'_, Self>) -> Option<&'i mut Value> {
+    fn of_item<'i>(_: &'i mut Got<'_, Self>) -> Option<&'i mut Value> {
         None
     }
 
-    fn owned_value(_: &mut Owned<Self>) -> Option<&mut Value> {
+    fn of_job<'j>(_: &'j mut Job<'_, Key, Self>) -> Option<&'j mut Value> {
         None
     }
 
-    fn run<F>(crew: Crew<'_, Self>, work: F)
-    where
-        F: Fn(&Key, Option<&mut Value>) -> Verdict<&'static str> + Sync,
-    {
-        let crew = crew.on_give_up(|_, _| {});
-        crew.run(|key: &Key| work(key, None)).expect(RUNS);
-    }
-
-    async fn run_async<F>(crew: Crew<'_, Self>, work: F)
-    where
-        F: AsyncFn(&Key, Option<&mut Value>) -> Verdict<&'static str>,
-    {
-        let ran = crew.run_async(async |key: &Key| work(key, None).await);
-        ran.await.expect(RUNS);
-    }
+    fn taken(self) {}
 }
 
-impl Carried for Valued<Key, Value> {
-    fn builder(settings: &Settings) -> Builder<Self> {
+impl Carried for Value {
+    fn builder(settings: &Settings) -> Builder<Key, Self> {
         let values = settings.values.as_ref().expect("keys with values");
         let builder = WorkQueue::builder().merge(merge(values.merging));
         match values.weight {
@@ -213,7 +185,7 @@ impl Carried for Valued<Key, Value> {
         queue: &Queue<Self>,
         source: &mut Source,
         key: Key,
-        handle: Option<&KeyHandle<Self>>,
+        handle: Option<&KeyHandle<Key, Self>>,
         delay: impl Into<Wait>,
     ) -> Added {
         let value = source.value();
@@ -230,53 +202,22 @@ impl Carried for Valued<Key, Value> {
         added
     }
 
-    fn take_back(queue: &Queue<Self>, key: &Key) -> bool {
-        let value = queue.remove(key);
-        value.map(|mut value| Pieces::taken(&mut value)).is_some()
-    }
-
-    fn take_left(queue: &Queue<Self>) {
-        for mut left in queue.take_left() {
-            Pieces::taken(&mut left.value);
-        }
-    }
-
-    fn value<'i>(item: &'i mut Got<'_, Self>) -> Option<&'i mut Value> {
+    fn of_item<'i>(item: &'i mut Got<'_, Self>) -> Option<&'i mut Value> {
         Some(item.value_mut())
     }
 
-    fn owned_value(item: &mut Owned<Self>) -> Option<&mut Value> {
-        Some(item.value_mut())
+    fn of_job<'j>(job: &'j mut Job<'_, Key, Self>) -> Option<&'j mut Value> {
+        Some(job.value_mut())
     }
 
-    fn run<F>(crew: Crew<'_, Self>, work: F)
-    where
-        F: Fn(&Key, Option<&mut Value>) -> Verdict<&'static str> + Sync,
-    {
-        let crew = crew.values().on_give_up(|_, value, _| given_up(value));
-        let ran = crew.run(|key: &Key, value: &mut Value| work(key, Some(value)));
-        ran.expect(RUNS);
+    fn taken(mut self) {
+        Pieces::taken(&mut self);
     }
-
-    async fn run_async<F>(crew: Crew<'_, Self>, work: F)
-    where
-        F: AsyncFn(&Key, Option<&mut Value>) -> Verdict<&'static str>,
-    {
-        let crew = crew.values().on_give_up(|_, value, _| given_up(value));
-        let work = async |key: &Key, value: &mut Value| work(key, Some(value)).await;
-        crew.run_async(work).await.expect(RUNS);
-    }
-}
-
-fn given_up(value: Option<Value>) {
-    value
-        .into_iter()
-        .for_each(|mut value| Pieces::taken(&mut value));
 }
 
 /// Puts a value in this way.
 fn put(
-    producer: &mut Producer<'_, Valued<Key, Value>>,
+    producer: &mut Producer<'_, Value>,
     how: Adding,
     key: Key,
     handle: Option<usize>,
@@ -286,12 +227,21 @@ fn put(
     let added = match (how, handle) {
         (_, Some(handle)) => producer.handles[handle].put(value),
         (Adding::Ref, _) => queue.entry_ref(&key).put(value),
-        (Adding::At, _) => queue.entry(key).level(fastrand::usize(..9)).put(value),
-        (Adding::NewHandle, _) => queue.handle(key.into()).put(value),
-        (Adding::Update, _) => queue.update(key, |waiting| waiting.append(&mut value)),
+        (Adding::At, _) => {
+            let entry = queue.entry(key).level(fastrand::usize(..9));
+            match fastrand::u8(..8) {
+                0 => entry.within(limit()).put(value),
+                _ => entry.put(value),
+            }
+        }
+        (Adding::NewHandle, _) => queue.handle(key).put(value),
+        (Adding::Update, _) => queue
+            .entry(key)
+            .update(|waiting| waiting.append(&mut value)),
         (Adding::Tracked, _) => {
             let number = key.number;
-            let (_, receipt) = queue.entry(key).tracked().put(value);
+            let (entry, receipt) = queue.entry(key).tracked();
+            entry.put(value);
             if receipt.ended() == Some(Ended::Dropped) {
                 // It was refused, or has been discarded already.
                 return Reply::Refused;
@@ -299,9 +249,9 @@ fn put(
             producer.track(number, receipt);
             return Reply::Accepted;
         }
-        (Adding::Try, _) => return reply(queue.entry(key).refuse().put(value)),
+        (Adding::Try, _) => return reply(queue.entry(key).try_put(value)),
         (Adding::Wait, _) => queue.entry(key).wait().put(value),
-        (Adding::Timeout, _) => return reply(queue.entry(key).within(limit()).put(value)),
+        (Adding::Timeout, _) => return reply(queue.entry(key).within(limit()).try_put(value)),
         (Adding::Async, _) => pollster::block_on(queue.entry(key).put_async(value)),
         (Adding::Cancelled, _) => return cancelled(queue.entry(key).put_async(value)),
         (Adding::Add | Adding::Handle | Adding::Bulk, _) => queue.put(key, value),

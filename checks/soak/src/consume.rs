@@ -6,14 +6,15 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::worker::{Outcome, Verdict, Workers};
+use keyqueue::worker::{Job, Outcome, Verdict, Workers};
 use keyqueue::{Added, GetError, UpTo};
 use keyqueue_model::ledger::Key;
 
-use crate::carried::{Carried, Got, Owned};
-use crate::life::{Life, number};
+use crate::carried::{Carried, Got};
+use crate::life::Life;
 use crate::pieces::Value;
 use crate::plan::Taking;
+use crate::settings::Queue;
 
 /// How the work on a key ends.
 #[derive(Clone, Copy)]
@@ -29,7 +30,7 @@ enum Ending {
 }
 
 /// Draws how the work on a key ends. Keys of owners and holders are always done.
-fn ending<K: Carried>(life: &Life<K>, number: u64) -> Ending {
+fn ending<V: Carried>(life: &Life<V>, number: u64) -> Ending {
     if !life.plan.retried || !life.is_plain(number) {
         return Ending::Done;
     }
@@ -43,57 +44,8 @@ fn ending<K: Carried>(life: &Life<K>, number: u64) -> Ending {
     }
 }
 
-/// A delivery: an item, whatever holds its queue.
-trait Delivery<K: Carried>: Sized {
-    fn key(&self) -> &K;
-    fn level(&self) -> usize;
-    fn queue_time(&self) -> Option<Duration>;
-    fn value(&mut self) -> Option<&mut Value>;
-    fn retry(self) -> Added;
-    fn retry_after(self, delay: Duration) -> Added;
-    /// Drops a guard around it, which retries the key.
-    fn drop_guard(self);
-}
-
-macro_rules! delivery {
-    ($item:ty, $value:path) => {
-        impl<K: Carried> Delivery<K> for $item {
-            fn key(&self) -> &K {
-                <$item>::key(self)
-            }
-
-            fn level(&self) -> usize {
-                <$item>::level(self)
-            }
-
-            fn queue_time(&self) -> Option<Duration> {
-                <$item>::queue_time(self)
-            }
-
-            fn value(&mut self) -> Option<&mut Value> {
-                $value(self)
-            }
-
-            fn retry(self) -> Added {
-                <$item>::retry(self)
-            }
-
-            fn retry_after(self, delay: Duration) -> Added {
-                <$item>::retry_after(self, delay)
-            }
-
-            fn drop_guard(self) {
-                drop(self.retry_on_drop());
-            }
-        }
-    };
-}
-
-delivery!(Got<'_, K>, K::value);
-delivery!(Owned<K>, K::owned_value);
-
 /// Notes that a key has come.
-fn begin<K: Carried>(life: &Life<K>, number: u64) {
+fn begin<V: Carried>(life: &Life<V>, number: u64) {
     if number >= life.plan.first_held() {
         let (now, due) = (life.clock.now(), life.ledger.due(number));
         assert!(
@@ -108,8 +60,8 @@ fn begin<K: Carried>(life: &Life<K>, number: u64) {
 }
 
 /// Notes that a key has come, and checks what its item says.
-fn arrive<K: Carried>(life: &Life<K>, item: &impl Delivery<K>) {
-    let number = number(item.key());
+fn arrive<V: Carried>(life: &Life<V>, item: &Got<'_, V>) {
+    let number = item.number;
     let (level, settings) = (item.level(), &life.plan.settings);
     assert!(level < settings.levels, "P1: key {number} at level {level}");
     let owned = life.plan.keys..life.plan.first_held();
@@ -137,17 +89,17 @@ fn dawdle() {
 }
 
 /// Notes that the work on a key is over.
-fn leave<K: Carried>(life: &Life<K>, number: u64) {
+fn leave<V: Carried>(life: &Life<V>, number: u64) {
     life.ledger.end(number);
     life.flight.end(number);
 }
 
 /// Works on a key that has come.
-fn finish<K: Carried>(life: &Life<K>, mut item: impl Delivery<K>) {
-    let number = number(item.key());
+fn finish<V: Carried>(life: &Life<V>, mut item: Got<'_, V>) {
+    let number = item.number;
     dawdle();
     let mut ending = ending(life, number);
-    if let Some(value) = item.value() {
+    if let Some(value) = V::of_item(&mut item) {
         ending = receive(life, number, value, ending);
     }
     leave(life, number);
@@ -167,13 +119,13 @@ fn finish<K: Carried>(life: &Life<K>, mut item: impl Delivery<K>) {
         Ending::Failed | Ending::Partly => retried(item.retry()),
         Ending::Dropped => {
             retried(Added::Delayed);
-            item.drop_guard();
+            drop(item.retry_on_drop());
         }
     }
 }
 
 /// Works on the value of a key. How the work ends depends on it, too.
-fn receive<K: Carried>(life: &Life<K>, number: u64, value: &mut Value, ending: Ending) -> Ending {
+fn receive<V: Carried>(life: &Life<V>, number: u64, value: &mut Value, ending: Ending) -> Ending {
     match ending {
         Ending::Done | Ending::Panic => life.pieces.delivered(number, value),
         Ending::Partly if value.len() > 1 => {
@@ -187,12 +139,12 @@ fn receive<K: Carried>(life: &Life<K>, number: u64, value: &mut Value, ending: E
     ending
 }
 
-fn take<K: Carried>(life: &Life<K>, item: impl Delivery<K>) {
+fn take<V: Carried>(life: &Life<V>, item: Got<'_, V>) {
     arrive(life, &item);
     finish(life, item);
 }
 
-pub(crate) fn consume<K: Carried>(life: &Life<K>, taking: Taking) {
+pub(crate) fn consume<V: Carried>(life: &Life<V>, taking: Taking) {
     let queue = &life.queue;
     match taking {
         Taking::Get => {
@@ -230,8 +182,8 @@ pub(crate) fn consume<K: Carried>(life: &Life<K>, taking: Taking) {
         },
         Taking::Async => pollster::block_on(task(life)),
         Taking::Owned => pollster::block_on(async {
-            while let Some(item) = queue.get_owned_async().await {
-                take(life, item);
+            while let Some(item) = queue.get_async().await {
+                take(life, item.into_owned());
             }
         }),
         Taking::Fickle => waver(life, 200),
@@ -246,25 +198,34 @@ pub(crate) fn consume<K: Carried>(life: &Life<K>, taking: Taking) {
             }
         }
         Taking::Workers => {
-            let crew = Workers::new(queue).threads(2).max_retries(3);
-            K::run(crew, |key, value| {
-                begin(life, key.number);
-                work(life, key, value)
+            let crew = crew(queue).threads(2).max_retries(3);
+            let ran = crew.run(|mut job| {
+                begin(life, job.number);
+                work(life, &mut job)
             });
+            ran.expect(RUNS);
         }
         Taking::Tasks => {
-            let crew = Workers::new(queue).tasks(4).max_retries(3);
-            pollster::block_on(K::run_async(crew, async |key, value| {
-                begin(life, key.number);
+            let crew = crew(queue).tasks(4).max_retries(3);
+            let ran = crew.run_async(async |mut job| {
+                begin(life, job.number);
                 yield_once().await;
-                work(life, key, value)
-            }));
+                work(life, &mut job)
+            });
+            pollster::block_on(ran).expect(RUNS);
         }
     }
 }
 
+const RUNS: &str = "the number of workers is in range, and the system has the threads";
+
+/// Workers that note which values are given up.
+fn crew<V: Carried>(queue: &Queue<V>) -> Workers<'static, Key, V, &'static str> {
+    Workers::new(queue).on_give_up(|_, given_up| given_up.value.into_iter().for_each(V::taken))
+}
+
 /// A consumer that is a task.
-pub(crate) async fn task<K: Carried>(life: &Life<K>) {
+pub(crate) async fn task<V: Carried>(life: &Life<V>) {
     while let Some(item) = life.queue.get_async().await {
         take(life, item);
     }
@@ -285,7 +246,7 @@ async fn yield_once() {
 
 /// Has some futures at once, which it leaves alone for a while after each poll. Half of them are
 /// dropped then. A wake-up that comes meanwhile is not seen for up to this many microseconds.
-fn waver<K: Carried>(life: &Life<K>, longest: u64) {
+fn waver<V: Carried>(life: &Life<V>, longest: u64) {
     let mut futures = [(); 4].map(|()| life.queue.get_async());
     while !life.only_waits() {
         for future in &mut futures {
@@ -304,8 +265,8 @@ fn waver<K: Carried>(life: &Life<K>, longest: u64) {
 }
 
 /// Works on a key for the worker loop.
-fn work<K: Carried>(life: &Life<K>, key: &Key, value: Option<&mut Value>) -> Verdict<&'static str> {
-    let number = key.number;
+fn work<V: Carried>(life: &Life<V>, job: &mut Job<'_, Key, V>) -> Verdict<&'static str> {
+    let number = job.number;
     dawdle();
     let mut ending = ending(life, number);
     // For a worker, that is a failure.
@@ -314,7 +275,7 @@ fn work<K: Carried>(life: &Life<K>, key: &Key, value: Option<&mut Value>) -> Ver
         ending = Ending::Failed;
     }
     let gives_up = matches!(ending, Ending::Again(_)) && fastrand::u8(..8) == 0;
-    if let Some(value) = value {
+    if let Some(value) = V::of_job(job) {
         ending = receive(life, number, value, ending);
     }
     leave(life, number);

@@ -11,7 +11,7 @@ use crate::carried::Carried;
 use crate::life::{Last, Life};
 use crate::plan::End;
 
-impl<K: Carried> Life<K> {
+impl<V: Carried> Life<V> {
     /// Ends the life as planned, with all threads at work but for an end at rest. Returns what the end reported.
     pub(crate) fn end(&self) -> Remaining {
         let queue = &self.queue;
@@ -133,7 +133,7 @@ impl<K: Carried> Life<K> {
     }
 
     /// Checks what is known once all threads and tasks have ended.
-    pub(crate) fn check_end(&self, last: &Last<K>) {
+    pub(crate) fn check_end(&self, last: &Last<V>) {
         let dropped = self.end_again();
         let (owned, found) = (&last.owned, last.found);
         assert_eq!(found.delayed, dropped, "S5: each call reports the same");

@@ -20,10 +20,10 @@ const LATEST: Duration = Duration::from_secs(30);
 /// The most groups of plain keys that one holder holds.
 const MOST: usize = 3;
 
-struct Holder<'l, K: Carried> {
-    life: &'l Life<K>,
+struct Holder<'l, V: Carried> {
+    life: &'l Life<V>,
     groups: &'l Groups,
-    producer: Producer<'l, K>,
+    producer: Producer<'l, V>,
     /// Its first key.
     first: u64,
     /// How often each of its keys has to have been delivered.
@@ -33,7 +33,7 @@ struct Holder<'l, K: Carried> {
 }
 
 /// Holds and releases groups until stopped or refused.
-pub(crate) fn hold<K: Carried>(life: &Life<K>, nth: u64) {
+pub(crate) fn hold<V: Carried>(life: &Life<V>, nth: u64) {
     let groups = life.plan.settings.groups.as_ref();
     let place = life.plan.producers.len() as u64 + life.plan.owners + nth;
     let mut holder = Holder {
@@ -58,7 +58,7 @@ pub(crate) fn hold<K: Carried>(life: &Life<K>, nth: u64) {
     }
 }
 
-impl<K: Carried> Holder<'_, K> {
+impl<V: Carried> Holder<'_, V> {
     /// Holds or releases a group of plain keys.
     fn disturb(&mut self) {
         let queue = &self.life.queue;
@@ -117,7 +117,10 @@ impl<K: Carried> Holder<'_, K> {
     fn release(&self, group: u64) {
         let queue = &self.life.queue;
         if !(matches!(self.life.plan.end, End::Now(_)) && queue.is_shutting_down()) {
-            assert!(queue.release_group(&group), "G6: groups are numbers");
+            assert!(
+                queue.hold_group(&group, Duration::ZERO),
+                "G6: groups are numbers"
+            );
         }
     }
 

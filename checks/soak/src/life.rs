@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyqueue::{Clock, DrainEnd, Remaining, State, Valued};
-use keyqueue_model::ledger::{Key, Ledger};
+use keyqueue::{Clock, DrainEnd, Remaining, State};
+use keyqueue_model::ledger::Ledger;
 use tokio::runtime::Runtime;
 
-use crate::carried::Carried;
+use crate::carried::{Carried, take_left};
 use crate::consume::{consume, task};
 use crate::flight::Flight;
 use crate::holder::hold;
@@ -29,9 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MOST_ROOM: u64 = 64;
 const HOUR: Duration = Duration::from_secs(3600);
 
-pub(crate) struct Life<K: Carried> {
+pub(crate) struct Life<V: Carried> {
     pub(crate) plan: Plan,
-    pub(crate) queue: Arc<Queue<K>>,
+    pub(crate) queue: Arc<Queue<V>>,
     pub(crate) clock: Clock,
     /// When it began.
     pub(crate) born: Duration,
@@ -48,9 +48,9 @@ pub(crate) struct Done {
 }
 
 /// What is known of a life when all adds are over.
-pub(crate) struct Last<K: Carried> {
+pub(crate) struct Last<V: Carried> {
     /// The keys of owners that were not at rest.
-    pub(crate) owned: Vec<Owned<K>>,
+    pub(crate) owned: Vec<Owned<V>>,
     pub(crate) receipts: Vec<Tracked>,
     /// How many keys had a delay when the queue was at rest, if it was.
     pub(crate) resting: Option<usize>,
@@ -58,13 +58,7 @@ pub(crate) struct Last<K: Carried> {
     pub(crate) found: Remaining,
 }
 
-/// The number of a key.
-pub(crate) fn number<K: Carried>(key: &K) -> u64 {
-    let key: &Key = key.borrow();
-    key.number
-}
-
-impl<K: Carried> Life<K> {
+impl<V: Carried> Life<V> {
     fn new(plan: Plan) -> Self {
         let clock = Clock::new();
         Life {
@@ -119,7 +113,7 @@ impl<K: Carried> Life<K> {
 
     /// C8, C9: what is queued is delivered although no thread adds any more, and delays come up. Returns how many
     /// keys still have a delay then, all of them owners'.
-    fn wait_until_at_rest(&self, owned: &[Owned<K>]) -> usize {
+    fn wait_until_at_rest(&self, owned: &[Owned<V>]) -> usize {
         let begun = Instant::now();
         loop {
             let served = self.ledger.is_served() && owned.iter().all(|key| key.is_delivered(self));
@@ -140,7 +134,7 @@ impl<K: Carried> Life<K> {
     /// all adds are served does not say that: an add that a delivery has foreseen makes the key queued once more.
     fn delayed_alone(&self) -> Option<usize> {
         let keys = self.queue.snapshot();
-        let mut states = keys.iter().map(|key| (key.state(), number(key.key())));
+        let mut states = keys.iter().map(|key| (key.state(), key.key().number));
         let idle = states.all(|(state, key)| state == State::Idle && !self.is_plain(key));
         idle.then_some(keys.len())
     }
@@ -159,7 +153,7 @@ impl<K: Carried> Life<K> {
         let last = self.plan.keys - 1;
         let mut delayed: Vec<_> = (0..last.min(room)).collect();
         for key in &delayed {
-            let added = K::delay(&self.queue, &mut lost, self.ledger.key(*key), None, HOUR);
+            let added = V::delay(&self.queue, &mut lost, self.ledger.key(*key), None, HOUR);
             self.ledger.count(*key, added);
         }
         if delayed.len() as u64 == room {
@@ -182,7 +176,7 @@ impl<K: Carried> Life<K> {
     }
 
     /// All threads at work, until the end. `tasks` are the consumers that are tasks.
-    fn work(self: &Arc<Self>, tasks: &Runtime) -> Last<K> {
+    fn work(self: &Arc<Self>, tasks: &Runtime) -> Last<V> {
         let running: Vec<_> = (0..self.plan.tasks)
             .map(|_| {
                 let life = Arc::clone(self);
@@ -251,8 +245,8 @@ impl<K: Carried> Life<K> {
     fn check_memory(&self) {
         // By two at once: each key is left to one of them.
         thread::scope(|scope| {
-            scope.spawn(|| K::take_left(&self.queue));
-            K::take_left(&self.queue);
+            scope.spawn(|| take_left(&self.queue));
+            take_left(&self.queue);
         });
         self.queue.shrink();
         let alive = self.ledger.alive();
@@ -296,7 +290,7 @@ impl<K: Carried> Life<K> {
 }
 
 /// Calls `fire_due` until the queue is shut down and at rest: keys wait for rates and holds after a shut-down, too.
-fn drive<K: Carried>(life: &Life<K>) {
+fn drive<V: Carried>(life: &Life<V>) {
     let mut context = Context::from_waker(Waker::noop());
     let mut drain = pin!(life.queue.drain_async());
     loop {
@@ -316,12 +310,12 @@ fn drive<K: Carried>(life: &Life<K>) {
 /// Lives a life to its end, and checks what must hold of it.
 pub(crate) fn run(plan: Plan, tasks: &Runtime) -> Done {
     match plan.settings.values {
-        None => Arc::new(Life::<Key>::new(plan)).run(tasks),
-        Some(_) => Arc::new(Life::<Valued<Key, Value>>::new(plan)).run(tasks),
+        None => Arc::new(Life::<()>::new(plan)).run(tasks),
+        Some(_) => Arc::new(Life::<Value>::new(plan)).run(tasks),
     }
 }
 
-impl<K: Carried> Life<K> {
+impl<V: Carried> Life<V> {
     fn run(self: Arc<Self>, tasks: &Runtime) -> Done {
         let last = self.work(tasks);
         self.check_end(&last);

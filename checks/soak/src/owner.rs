@@ -19,6 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use keyqueue::{Added, KeyHandle};
+use keyqueue_model::ledger::Key;
 
 use crate::carried::Carried;
 use crate::life::Life;
@@ -31,9 +32,9 @@ const LATEST: Duration = Duration::from_secs(30);
 const MOST_CALLS: u64 = 5;
 
 /// A key, as its owner sees it.
-pub(crate) struct Owned<K> {
+pub(crate) struct Owned<V: Carried> {
     number: u64,
-    handle: Option<KeyHandle<K>>,
+    handle: Option<KeyHandle<Key, V>>,
     /// Whether it is delayed again while it waits.
     again: bool,
     /// Delays set since the key was at rest.
@@ -48,12 +49,12 @@ pub(crate) struct Owned<K> {
     interval_over: Duration,
 }
 
-impl<K: Carried> Owned<K> {
-    fn new(life: &Life<K>, number: u64) -> Self {
+impl<V: Carried> Owned<V> {
+    fn new(life: &Life<V>, number: u64) -> Self {
         let key = life.ledger.key(number);
         Owned {
             number,
-            handle: fastrand::bool().then(|| life.queue.handle(key.into())),
+            handle: fastrand::bool().then(|| life.queue.handle(key)),
             again: fastrand::u8(..4) == 0,
             calls: 0,
             before: 0,
@@ -64,7 +65,7 @@ impl<K: Carried> Owned<K> {
     }
 
     /// The deliveries since the key was at rest.
-    fn deliveries(&self, life: &Life<K>) -> u64 {
+    fn deliveries(&self, life: &Life<V>) -> u64 {
         let deliveries = life.ledger.deliveries(self.number) - self.before;
         assert!(
             deliveries <= self.calls,
@@ -76,7 +77,7 @@ impl<K: Carried> Owned<K> {
     }
 
     /// Whether it has been delivered.
-    pub(crate) fn is_delivered(&self, life: &Life<K>) -> bool {
+    pub(crate) fn is_delivered(&self, life: &Life<V>) -> bool {
         self.deliveries(life) > 0
     }
 
@@ -86,7 +87,7 @@ impl<K: Carried> Owned<K> {
     }
 
     /// A random step; false if the queue is shut down.
-    fn step(&mut self, life: &Life<K>, source: &mut Source) -> bool {
+    fn step(&mut self, life: &Life<V>, source: &mut Source) -> bool {
         if self.calls == 0 {
             self.before = life.ledger.deliveries(self.number);
             (self.first_due, self.last_due) = (Duration::MAX, Duration::ZERO);
@@ -118,7 +119,7 @@ impl<K: Carried> Owned<K> {
     }
 
     /// Delays the key, once more or for the first time; false if the queue is shut down.
-    fn delay(&mut self, life: &Life<K>, source: &mut Source) -> bool {
+    fn delay(&mut self, life: &Life<V>, source: &mut Source) -> bool {
         let long = fastrand::u8(..16) == 0;
         let delay = Duration::from_micros(fastrand::u64(1..if long { 200_000 } else { 10_000 }));
         let due = self.interval_over.max(life.clock.now() + delay);
@@ -126,7 +127,7 @@ impl<K: Carried> Owned<K> {
         self.last_due = self.last_due.max(due);
         life.ledger.not_before(self.number, self.first_due);
         let key = life.ledger.key(self.number);
-        let added = K::delay(&life.queue, source, key, self.handle.as_ref(), delay);
+        let added = V::delay(&life.queue, source, key, self.handle.as_ref(), delay);
         life.ledger.count(self.number, added);
         let merges = life.plan.settings.supersede && self.calls > 0;
         assert!(
@@ -139,7 +140,7 @@ impl<K: Carried> Owned<K> {
 }
 
 /// Delays and cancels its own keys until stopped or refused. Returns those that were not at rest.
-pub(crate) fn own<K: Carried>(life: &Life<K>, nth: u64) -> Vec<Owned<K>> {
+pub(crate) fn own<V: Carried>(life: &Life<V>, nth: u64) -> Vec<Owned<V>> {
     let mut source = life.source(life.plan.producers.len() + nth as usize);
     let first = life.plan.keys + nth * life.plan.delayed;
     let numbers = first..first + life.plan.delayed;

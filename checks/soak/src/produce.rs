@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::{Added, Ended, KeyHandle, Receipt, State, WorkQueue};
+use keyqueue::{Added, Ended, KeyHandle, Receipt, State};
 use keyqueue_model::ledger::{Key, Reply};
 
-use crate::carried::{Carried, Wait};
-use crate::life::{Life, number};
+use crate::carried::{Carried, Wait, take_back};
+use crate::life::Life;
 use crate::pieces::Source;
 use crate::plan::Adding;
+use crate::settings::Queue;
 
 /// Handles that one producer holds.
 const HANDLES: u64 = 256;
@@ -34,7 +35,7 @@ pub(crate) struct Tracked {
 
 impl Tracked {
     /// Checks that it has ended, and rightly.
-    pub(crate) fn check<K: Carried>(&self, life: &Life<K>) {
+    pub(crate) fn check<V: Carried>(&self, life: &Life<V>) {
         let Some(ended) = self.receipt.ended() else {
             panic!("the receipt of key {} never ends", self.number);
         };
@@ -50,7 +51,7 @@ impl Tracked {
     }
 
     /// Waits for its end, in some way, and checks it.
-    fn wait<K: Carried>(mut self, life: &Life<K>) {
+    fn wait<V: Carried>(mut self, life: &Life<V>) {
         match fastrand::u8(..3) {
             0 => {
                 while self
@@ -80,10 +81,10 @@ impl Tracked {
 }
 
 /// A thread that adds.
-pub(crate) struct Producer<'l, K: Carried> {
-    pub(crate) life: &'l Life<K>,
+pub(crate) struct Producer<'l, V: Carried> {
+    pub(crate) life: &'l Life<V>,
     pub(crate) source: Source,
-    pub(crate) handles: Vec<KeyHandle<K>>,
+    pub(crate) handles: Vec<KeyHandle<Key, V>>,
     receipts: VecDeque<Tracked>,
     /// How often it was tried to add the key of the present add before.
     before: u64,
@@ -91,9 +92,9 @@ pub(crate) struct Producer<'l, K: Carried> {
     fits: bool,
 }
 
-impl<'l, K: Carried> Producer<'l, K> {
+impl<'l, V: Carried> Producer<'l, V> {
     /// One at this place among all threads that add.
-    pub(crate) fn new(life: &'l Life<K>, place: usize) -> Self {
+    pub(crate) fn new(life: &'l Life<V>, place: usize) -> Self {
         Producer {
             life,
             source: life.source(place),
@@ -113,7 +114,7 @@ impl<'l, K: Carried> Producer<'l, K> {
         let life = self.life;
         let key = life.ledger.key(number);
         self.before = life.ledger.version(number);
-        let reply = life.ledger.add(number, || K::add(self, how, key, handle));
+        let reply = life.ledger.add(number, || V::add(self, how, key, handle));
         let refused = how == Adding::Try && matches!(reply, Reply::Refused);
         assert!(
             !(refused && self.fits),
@@ -142,7 +143,7 @@ impl<'l, K: Carried> Producer<'l, K> {
     fn add_one(&mut self, how: Adding) -> bool {
         if how == Adding::Handle {
             let handle = fastrand::usize(..self.handles.len());
-            let number = number(self.handles[handle].key());
+            let number = self.handles[handle].number;
             return self.add_by(number, how, Some(handle)).is_accepted();
         }
         self.add(fastrand::u64(..self.life.plan.keys), how)
@@ -171,13 +172,13 @@ impl<'l, K: Carried> Producer<'l, K> {
 }
 
 /// Adds random keys until stopped or refused. Returns the receipts that have not been waited for.
-pub(crate) fn produce<K: Carried>(life: &Life<K>, place: usize) -> VecDeque<Tracked> {
+pub(crate) fn produce<V: Carried>(life: &Life<V>, place: usize) -> VecDeque<Tracked> {
     let plan = &life.plan;
     let how = plan.producers[place];
     let mut producer = Producer::new(life, place);
     if how == Adding::Handle {
         let keys = (0..plan.keys.min(HANDLES)).map(|number| life.ledger.key(number));
-        producer.handles = keys.map(|key| life.queue.handle(key.into())).collect();
+        producer.handles = keys.map(|key| life.queue.handle(key)).collect();
     }
     let mut left = plan.bout;
     for _ in 0..plan.adds.unwrap_or(u64::MAX) {
@@ -203,13 +204,13 @@ pub(crate) fn produce<K: Carried>(life: &Life<K>, place: usize) -> VecDeque<Trac
     producer.receipts
 }
 
-fn add_bulk<K: Carried>(life: &Life<K>) -> bool {
+fn add_bulk<V: Carried>(life: &Life<V>) -> bool {
     let numbers = [(); BULK].map(|()| fastrand::u64(..life.plan.keys));
     life.ledger.add_all(&life.queue, &numbers)
 }
 
 /// Discards all queued keys.
-fn clear<K: Carried>(life: &Life<K>) -> bool {
+fn clear<V: Carried>(life: &Life<V>) -> bool {
     // Each may have been queued.
     life.ledger
         .discard(0..life.plan.keys, || life.queue.clear());
@@ -217,9 +218,9 @@ fn clear<K: Carried>(life: &Life<K>) -> bool {
 }
 
 /// C3, C5: at a moment a key is in one state.
-fn check_snapshot<K: Carried>(life: &Life<K>) {
+fn check_snapshot<V: Carried>(life: &Life<V>) {
     let keys = life.queue.snapshot();
-    let mut numbers: Vec<u64> = keys.iter().map(|key| number(key.key())).collect();
+    let mut numbers: Vec<u64> = keys.iter().map(|key| key.key().number).collect();
     let all = numbers.len();
     numbers.sort_unstable();
     numbers.dedup();
@@ -227,22 +228,22 @@ fn check_snapshot<K: Carried>(life: &Life<K>) {
 }
 
 /// Pauses the queue for a moment, if it can be paused. The last of those that do so at the same time resumes it.
-fn pause<K, S>(queue: &WorkQueue<K, S>) {
+fn pause<V: Carried>(queue: &Queue<V>) {
     if queue.pause().is_ok() {
         thread::yield_now();
         queue.resume();
     }
 }
 
-impl<K: Carried> Producer<'_, K> {
+impl<V: Carried> Producer<'_, V> {
     /// Delays or debounces a key, in some way.
     fn delay(&mut self, key: Key, by_handle: bool) -> Added {
         let (life, number) = (self.life, key.number);
         let delay = Duration::from_micros(fastrand::u64(1..20_000));
-        let handle = by_handle.then(|| life.queue.handle(key.clone().into()));
+        let handle = by_handle.then(|| life.queue.handle(key.clone()));
         let limit = (fastrand::u8(..4) == 0).then(|| delay * fastrand::u32(1..5));
         let wait = Wait { delay, limit };
-        let added = K::delay(&life.queue, &mut self.source, key, handle.as_ref(), wait);
+        let added = V::delay(&life.queue, &mut self.source, key, handle.as_ref(), wait);
         life.ledger.count(number, added);
         added
     }
@@ -257,20 +258,19 @@ impl<K: Carried> Producer<'_, K> {
             0..16 => return self.delay(key, false).is_accepted(),
             16..22 => return self.delay(key, true).is_accepted(),
             // Without a value, if keys have one: perhaps nothing is delivered.
-            22..26 => ledger.count(number, perhaps(queue.add_rate_limited(key.into()))),
-            26..28 => ledger.count(number, perhaps(queue.handle(key.into()).add())),
+            22..26 => ledger.count(number, perhaps(queue.add_rate_limited(key))),
+            26..28 => ledger.count(number, perhaps(queue.handle(key).add())),
             28..36 => _ = queue.cancel(&key),
             36..40 => _ = queue.run_now(&key),
             40 => pause(queue),
-            41..48 => _ = ledger.discard([number], || K::take_back(queue, &key).into()),
-            48..56 => queue.forget(&key.into()),
-            56 => _ = queue.num_requeues(&key.into()),
+            41..48 => _ = ledger.discard([number], || take_back(queue, &key).into()),
+            48..56 => queue.forget(&key),
+            56 => _ = queue.num_requeues(&key),
             57 => _ = queue.fire_due(),
             58 => _ = (queue.len(), queue.is_empty(), queue.len_by_level()),
             59 => _ = queue.contains(&key),
             60 if small => check_snapshot(self.life),
-            61 if small => _ = (queue.groups::<u64>(), queue.counts()),
-            62 if small => _ = queue.stuck(Duration::from_micros(100)),
+            61 | 62 if small => _ = (queue.groups::<u64>(), queue.counts()),
             _ => queue.shrink(),
         }
         true

@@ -9,8 +9,8 @@ use keyqueue_model::ledger::Key;
 
 use crate::carried::Carried;
 
-pub(crate) type Limiter<K> = ItemExponentialFailure<K>;
-pub(crate) type Queue<K> = WorkQueue<K>;
+pub(crate) type Limiter = ItemExponentialFailure<Key>;
+pub(crate) type Queue<V> = WorkQueue<Key, V>;
 
 /// Keys for each second, and how many at once.
 pub(crate) type Rate = (f64, u32);
@@ -174,10 +174,10 @@ impl Settings {
     }
 
     /// A queue with these settings.
-    pub(crate) fn queue<K: Carried>(&self, clock: &Clock) -> Queue<K> {
+    pub(crate) fn queue<V: Carried>(&self, clock: &Clock) -> Queue<V> {
         let (first, longest) = (Duration::from_millis(1), Duration::from_millis(20));
         let limiter = Limiter::new(first, longest).expect("1 ms is below 20 ms");
-        let mut builder = K::builder(self)
+        let mut builder = V::builder(self)
             .rate_limiter(limiter)
             .clock(clock.clone())
             .tick(self.tick)
@@ -217,10 +217,7 @@ impl Settings {
                 rate,
                 ..
             } = groups;
-            builder = builder.group_by(move |key: &K| {
-                let key: &Key = key.borrow();
-                groups.of(key.number)
-            });
+            builder = builder.group_by(move |key: &Key| groups.of(key.number));
             if let Some(limit) = limit {
                 builder = builder.group_limit(limit);
             }

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::Workers;
-use keyqueue::{Valued, WorkQueue, merge};
+use keyqueue::worker::{Job, Workers};
+use keyqueue::{WorkQueue, merge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -104,10 +104,10 @@ pub(crate) fn run(args: &Options, file: Option<&Path>, workers: Option<u16>) -> 
         .levels(2)
         .rate_limiter(backoff)
         .merge(merge::append)
-        .group_by(|key: &Valued<Name, Lines>| letter(key.key()));
+        .group_by(|name: &Name| letter(name));
     let pipeline = Pipeline::over(settings)?;
     let pause = Duration::from_millis(args.pause);
-    let work = |name: &Name, lines: &mut Lines| {
+    let work = |job: Job<'_, Name, Lines>| {
         if pipeline.queue.is_shutting_down() {
             return Ok(()); // Nobody waits for the digests.
         }
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Options, file: Option<&Path>, workers: Option<u16>) -> 
         if fastrand::u8(..100) < args.fail {
             return Err("not this time"); // The lines go back, before those that came meanwhile.
         }
-        pipeline.digest(name, lines);
+        pipeline.digest(&job, job.value());
         Ok(())
     };
 
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Options, file: Option<&Path>, workers: Option<u16>) -> 
             .threads(workers.unwrap_or(4).into())
             .max_retries(3);
         let workers = scope.spawn(|| {
-            let ran = workers.values().run(work);
+            let ran = workers.run(work);
             pipeline.queue.shut_down(); // If they could not be started.
             ran
         });

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Lines, Name};
-use keyqueue::{GroupCounts, KeySnapshot, ValueQueue, Valued};
+use keyqueue::{GroupCounts, KeySnapshot, WorkQueue};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 /// A group of names.
@@ -16,7 +16,7 @@ const KEYS: usize = 64;
 const GROUPS: usize = 10;
 
 pub(crate) struct Model<'a> {
-    pub(crate) queue: &'a ValueQueue<Name, Lines>,
+    pub(crate) queue: &'a WorkQueue<Name, Lines>,
     exported: &'a PrometheusHandle,
     /// The series by name, quantiles by name and quantile, and those of the frame before.
     now: HashMap<String, f64>,
@@ -24,7 +24,7 @@ pub(crate) struct Model<'a> {
     refreshed: Instant,
     elapsed: Duration,
     pub(crate) depths: VecDeque<u64>,
-    pub(crate) oldest: Vec<KeySnapshot<'a, Valued<Name, Lines>>>,
+    pub(crate) oldest: Vec<KeySnapshot<'a, Name, Lines>>,
     pub(crate) states: [usize; 4],
     /// The number of keys that are queued at each level.
     pub(crate) levels: Vec<usize>,
@@ -33,7 +33,7 @@ pub(crate) struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    pub(crate) fn new(queue: &'a ValueQueue<Name, Lines>, exported: &'a PrometheusHandle) -> Self {
+    pub(crate) fn new(queue: &'a WorkQueue<Name, Lines>, exported: &'a PrometheusHandle) -> Self {
         Model {
             queue,
             exported,
@@ -67,7 +67,7 @@ impl<'a> Model<'a> {
         }
         self.oldest.sort_by(|a, b| {
             let by_age = b.age().cmp(&a.age());
-            by_age.then_with(|| a.key().key().cmp(b.key().key()))
+            by_age.then_with(|| a.key().cmp(b.key()))
         });
         self.oldest.truncate(KEYS);
 

@@ -203,8 +203,7 @@ where
     where
         G: Hash + Eq + Clone + Send + Sync + 'static,
     {
-        let grouping =
-            move |builder: QueueBuilder<K>| builder.group_by(move |key| group(key.key()));
+        let grouping = move |builder: QueueBuilder<K>| builder.group_by(group);
         self.settings.grouping = Some(Box::new(grouping));
         self
     }

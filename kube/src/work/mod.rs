@@ -28,8 +28,8 @@ use std::time::Duration;
 
 use futures_util::future::{self, BoxFuture, FutureExt, TryFuture};
 use futures_util::stream::Stream;
-use keyqueue::worker::{Failed, Failure, RunningTasks, ValueWorkers, Workers};
-use keyqueue::{ConfigError, DefaultHasher};
+use keyqueue::ConfigError;
+use keyqueue::worker::{Failed, Failure, RunningTasks, Workers};
 use kube_client::Resource;
 use kube_runtime::controller::{Action, Error, RunnerError};
 use kube_runtime::reflector::{ObjectRef, Store, store::WriterDropped};
@@ -39,13 +39,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use crate::attempt::Attempt;
 use crate::controller::{Reconciled, Settings};
 use crate::debounce::Debounce;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::reconcile::Reconciler;
 use crate::{Controller, QueueError};
-use queue::{Cause, Key, Queue};
+use queue::{Cause, Queue};
 
 /// How often a candidate that does not lead looks for objects that came and went.
 const TIDY: Duration = Duration::from_secs(30);
@@ -165,8 +166,9 @@ async fn run<K, F, Fut, P, Ctx>(
     });
     let start = || {
         let reconciler = Arc::clone(&reconciler);
-        workers(&queue, &settings, &metrics).spawn_on(&Handle::current(), move |_, cause| {
-            Arc::clone(&reconciler).reconcile(cause)
+        workers(&queue, &settings, &metrics).spawn_on(&Handle::current(), move |job| {
+            let attempt = Attempt::of(&job);
+            attempt.around(Arc::clone(&reconciler).reconcile(job))
         })
     };
     let work = async {
@@ -229,38 +231,36 @@ async fn refuse<K: Resource, E>(results: &mpsc::Sender<Reconciled<K, E>>, error:
 
 /// Configures the workers.
 fn workers<K>(
-    queue: &Arc<Queue<K>>,
+    queue: &Queue<K>,
     settings: &Settings<K>,
     metrics: &Arc<Metrics>,
-) -> ValueWorkers<'static, ObjectRef<K>, Cause<K>, DefaultHasher, String>
+) -> Workers<'static, ObjectRef<K>, Cause<K>, String>
 where
     K: Resource + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
     let metrics = Arc::clone(metrics);
-    let mut workers = Workers::shared(Arc::clone(queue))
-        .tasks(settings.workers)
-        .on_error(move |key: &Key<K>, failed: &Failed<'_, String>| {
+    let mut workers = Workers::new(queue).tasks(settings.workers).on_error(
+        move |object: &ObjectRef<K>, failed: &Failed<'_, String>| {
             metrics.failed(failed);
             if let Failure::Panic(message) = failed.failure {
                 tracing::error!(
-                    object.name = key.key().name,
+                    object.name = object.name,
                     message,
                     "the reconciler panicked"
                 );
             }
-        });
+        },
+    );
     if let Some(retries) = settings.max_retries {
         workers = workers.max_retries(retries);
     }
-    let workers = workers.values();
     match settings.on_give_up.clone() {
         None => workers,
-        Some(hook) => workers.on_give_up(
-            move |key: &ObjectRef<K>, cause: Option<Cause<K>>, given_up| {
-                hook(cause.as_ref().map_or(key, |cause| &cause.object), given_up);
-            },
-        ),
+        Some(hook) => workers.on_give_up(move |key, given_up| {
+            let (given_up, cause) = given_up.split();
+            hook(cause.as_ref().map_or(key, |cause| &cause.object), given_up);
+        }),
     }
 }
 
@@ -307,7 +307,7 @@ where
 
 /// Runs workers until the queue is shut down and empty.
 async fn work<K: Resource + 'static>(
-    start: impl Fn() -> Result<RunningTasks<Key<K>>, ConfigError>,
+    start: impl Fn() -> Result<RunningTasks<ObjectRef<K>, Cause<K>>, ConfigError>,
 ) -> Result<(), ConfigError> {
     start()?.join().await;
     Ok(())
@@ -315,7 +315,7 @@ async fn work<K: Resource + 'static>(
 
 /// Runs workers whenever this process leads, until the queue is shut down and empty.
 async fn work_while_leading<K>(
-    start: impl Fn() -> Result<RunningTasks<Key<K>>, ConfigError>,
+    start: impl Fn() -> Result<RunningTasks<ObjectRef<K>, Cause<K>>, ConfigError>,
     leadership: &Leadership,
     queue: &Queue<K>,
     tidy: impl Fn(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::{Builder, ConfigError, ValueQueue, Valued, WorkQueue};
+use keyqueue::{Builder, ConfigError, WorkQueue};
 use kube_client::Resource;
 use kube_runtime::controller::ReconcileReason;
 use kube_runtime::reflector::{ObjectRef, Store};
@@ -48,11 +48,9 @@ impl<K: Resource> Cause<K> {
     }
 }
 
-pub(crate) type Key<K> = Valued<ObjectRef<K>, Cause<K>>;
+pub(crate) type Queue<K> = WorkQueue<ObjectRef<K>, Cause<K>>;
 
-pub(crate) type Queue<K> = ValueQueue<ObjectRef<K>, Cause<K>>;
-
-pub(crate) type QueueBuilder<K> = Builder<Key<K>>;
+pub(crate) type QueueBuilder<K> = Builder<ObjectRef<K>, Cause<K>>;
 
 /// Builds the queue, and takes out of the settings what belongs to it.
 pub(crate) fn build<K>(settings: &mut Settings<K>) -> Result<Queue<K>, ConfigError>
@@ -82,7 +80,7 @@ where
     if let Some(group) = settings.grouping.take() {
         builder = group(builder);
     } else if settings.group_limit.is_some() {
-        builder = builder.group_by(|key: &Key<K>| key.key().namespace.clone());
+        builder = builder.group_by(|object: &ObjectRef<K>| object.namespace.clone());
     }
     if let Some(limit) = settings.group_limit {
         builder = builder.group_limit(limit);
@@ -178,7 +176,7 @@ mod tests {
         Change::of_object(object.clone(), Urgency::Change)
     }
 
-    fn again(mut item: Item<'_, Key<ConfigMap>>, reason: ReconcileReason) {
+    fn again(mut item: Item<'_, ObjectRef<ConfigMap>, Cause<ConfigMap>>, reason: ReconcileReason) {
         item.value_mut().reason = Some(reason);
         let _ = item.retry_after(Duration::from_secs(3600));
     }
@@ -193,7 +191,7 @@ mod tests {
         put(&queue, Change::Gone(a.clone()));
         put(&queue, changed(&b));
         let [first, last] = [(); 2].map(|()| queue.try_get().unwrap());
-        assert_eq!([first.key().key(), last.key().key()], [&b, &a]);
+        assert_eq!([first.key(), last.key()], [&b, &a]);
         assert!(!last.value().is_asked_for());
     }
 

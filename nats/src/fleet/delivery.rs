@@ -5,7 +5,7 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use keyqueue::{KeyHandle, Valued};
+use keyqueue::KeyHandle;
 
 use super::lease::Lease;
 use super::load::{Load, Message};
@@ -67,7 +67,7 @@ impl FromStr for Fence {
     }
 }
 
-pub(super) type Key = KeyHandle<Valued<String, Load>>;
+pub(super) type Key = KeyHandle<String, Load>;
 
 /// One delivery of a key: what the handler of [`Fleet::run`](crate::Fleet::run) gets.
 ///
@@ -86,7 +86,7 @@ impl Delivery {
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.key.key().key()
+        self.key.key()
     }
 
     /// Returns the last message of the key.

@@ -38,8 +38,8 @@ use async_nats::jetstream::Context;
 use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::stream::Stream;
 use futures_util::StreamExt;
+use keyqueue::WorkQueue;
 use keyqueue::worker::{IntoVerdict, Workers};
-use keyqueue::{ValueQueue, WorkQueue};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -63,7 +63,7 @@ use self::stalled::Stalled;
 use self::tenure::Tenure;
 use crate::{Config, Error, config, stream};
 
-type Queue = ValueQueue<String, Load>;
+type Queue = WorkQueue<String, Load>;
 
 /// How many events a receiver of them may be behind.
 const EVENTS: usize = 1024;
@@ -312,15 +312,12 @@ impl Fleet {
                     });
                 }
             }
-            let workers = Workers::shared(Arc::clone(&shared.queue))
+            let workers = Workers::new(&shared.queue)
                 .tasks(tasks)
                 .max_retries(u32::MAX)
-                .values()
                 .spawn_on(&Handle::current(), {
                     let shared = Arc::clone(&shared);
-                    move |key, load| {
-                        work::work(Arc::clone(&shared), Arc::clone(&handler), key, load)
-                    }
+                    move |job| work::work(Arc::clone(&shared), Arc::clone(&handler), job)
                 })
                 .map_err(|error| Error::Config {
                     field: "tasks",

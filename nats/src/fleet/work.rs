@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::RawMessageErrorKind;
 use futures_util::FutureExt;
-use keyqueue::worker::{IntoVerdict, Lent, Outcome, Verdict};
+use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 use tokio::time::Instant;
 
 use super::Shared;
 use super::attempts::{self, DIED, FAILED};
-use super::delivery::{Delivery, Key};
+use super::delivery::Delivery;
 use super::load::{GivenUp, Load};
 use crate::{Event, dead_letter, key as token};
 
@@ -33,42 +33,51 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Between two looks of a suspect whether another one is delivered.
 const ALONE: Duration = Duration::from_millis(200);
 
+/// A key and its messages, as a worker has them.
+pub(super) type Job = keyqueue::worker::Job<'static, String, Load>;
+
 /// The function of the workers. Its verdict is the queue's: a key that is retried keeps its messages.
 pub(super) async fn work<F, R>(
     shared: Arc<Shared>,
     handler: Arc<F>,
-    key: Key,
-    mut load: Lent<Load>,
+    mut job: Job,
 ) -> Verdict<String>
 where
     F: Fn(Delivery) -> R,
     R: Future<Output: IntoVerdict>,
 {
-    if let Some(left) = load
+    if let Some(left) = job
+        .value()
         .not_before
         .and_then(|at| at.checked_duration_since(Instant::now()))
         && !left.is_zero()
     {
         // A later message, or a copy, has cut the wait short. The handler has asked for the wait.
-        load.park();
+        job.value_mut().park();
         return Verdict::Ok(Outcome::Later(left));
     }
-    let name = key.key().key();
+    let key = job.handle();
+    let name = key.key();
     let token = token::encode(name).expect("it was decoded").into_owned();
-    let tenure = Arc::clone(&load.tenure);
-    drop_older(&shared, name, &mut load);
-    let first = load.messages.first().map_or(0, |message| message.sequence);
+    let tenure = Arc::clone(&job.value().tenure);
+    drop_older(&shared, name, &mut job);
+    let first = job
+        .value()
+        .messages
+        .first()
+        .map_or(0, |message| message.sequence);
     // Relaxed: it was set before the message was received.
-    let received = !load.proven && first <= tenure.suspects.load(Relaxed);
+    let received = !job.value().proven && first <= tenure.suspects.load(Relaxed);
     // Without a limit of tries the counts would lead to nothing.
-    let suspect = received && shared.config.max_retries.is_some() && !load.messages.is_empty();
+    let suspect =
+        received && shared.config.max_retries.is_some() && !job.value().messages.is_empty();
     let [failures, deaths] = tenure.attempts.of(&token);
     let Ok(_few) = shared.suspects.take(if suspect { deaths } else { 0 }) else {
         // Healthy keys need the task.
-        load.park();
+        job.value_mut().park();
         return Verdict::Ok(Outcome::Later(ALONE));
     };
-    let ready = match fetch(&shared, &mut load).await {
+    let ready = match fetch(&shared, &mut job).await {
         Ok(ready) => ready,
         Err(error) => {
             tracing::debug!(key = name, %error, "a message cannot be read again yet");
@@ -76,7 +85,7 @@ where
         }
     };
     if ready == 0 {
-        drop(load.into_inner());
+        drop(job.take());
         return Verdict::Ok(Outcome::Done);
     }
     // The permit is taken last, so a hand-over does not wait for keys that wait for the lease.
@@ -88,10 +97,10 @@ where
         }
     };
     let Some(_running) = permit else {
-        return skip(&shared, load);
+        return skip(&shared, job);
     };
-    if let Some(given_up) = load.given_up.clone() {
-        return give_up(&shared, name, &token, load, ready, given_up).await;
+    if let Some(given_up) = job.value().given_up.clone() {
+        return give_up(&shared, name, &token, job, ready, given_up).await;
     }
     let attempt = failures.saturating_add(deaths).saturating_add(1);
     if suspect {
@@ -100,7 +109,7 @@ where
                 error: format!("the process has ended each time: {deaths} times"),
                 attempts: failures + deaths,
             };
-            return give_up(&shared, name, &token, load, ready, given_up).await;
+            return give_up(&shared, name, &token, job, ready, given_up).await;
         }
         let attempts = &tenure.attempts;
         attempts.count(&shared, tenure.fence, &token, DIED).await;
@@ -109,8 +118,8 @@ where
         key: key.clone(),
         tenure: Arc::clone(&tenure),
         // Without their room, which a handler that keeps them would keep, too.
-        messages: load.messages[..ready].to_vec(),
-        covered: load.covered,
+        messages: job.value().messages[..ready].to_vec(),
+        covered: job.value().covered,
         lease: Arc::clone(&shared.lease),
         attempt,
     };
@@ -135,19 +144,19 @@ where
         attempts.forget(&shared, tenure.fence, &token, DIED).await;
     }
     let Some(verdict) = verdict else {
-        return skip(&shared, load);
+        return skip(&shared, job);
     };
     if tenure.is_lost() {
         // Acknowledgements would reach nobody.
-        drop(load.into_inner());
+        drop(job.take());
         return Verdict::Ok(Outcome::Done);
     }
-    load.proven = true;
+    job.value_mut().proven = true;
     let tried = Tried {
         ready,
         attempt: failures.saturating_add(1),
     };
-    settle(&shared, name, &token, load, tried, verdict).await
+    settle(&shared, name, &token, job, tried, verdict).await
 }
 
 /// A delivery that has ended.
@@ -158,27 +167,29 @@ struct Tried {
 }
 
 /// The partition is not ours any more. Its next owner delivers the messages.
-fn skip(shared: &Shared, load: Lent<Load>) -> Verdict<String> {
+fn skip(shared: &Shared, mut job: Job) -> Verdict<String> {
     shared.series.skipped();
-    drop(load.into_inner());
+    drop(job.take());
     Verdict::Ok(Outcome::Done)
 }
 
 /// Acknowledges, and drops, the messages that are handled, or older than one that is (N7).
-fn drop_older(shared: &Shared, key: &str, load: &mut Lent<Load>) {
-    let marks = &shared.marks[usize::from(load.tenure.fence.partition)];
-    if !load
+fn drop_older(shared: &Shared, key: &str, job: &mut Job) {
+    let marks = &shared.marks[usize::from(job.value().tenure.fence.partition)];
+    if !job
+        .value()
         .messages
         .iter()
         .any(|message| marks.covers(key, message))
     {
         return;
     }
-    let load = &mut **load;
+    let load = job.value_mut();
+    let tenure = Arc::clone(&load.tenure);
     load.messages.retain(|message| {
         let is_older = marks.covers(key, message);
         if is_older {
-            shared.acks.send(&load.tenure, message.reply.clone());
+            shared.acks.send(&tenure, message.reply.clone());
         }
         !is_older
     });
@@ -186,11 +197,11 @@ fn drop_older(shared: &Shared, key: &str, load: &mut Lent<Load>) {
 
 /// Reads the payloads of messages that have none, as many as the server may send at once, and returns how many of the messages have theirs: the first
 /// ones. A message that is not in the stream any more is dropped: a later one has replaced it.
-async fn fetch(shared: &Shared, load: &mut Lent<Load>) -> Result<usize, async_nats::Error> {
-    let stream = &shared.streams[usize::from(load.tenure.fence.partition)];
+async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Error> {
+    let stream = &shared.streams[usize::from(job.value().tenure.fence.partition)];
     let most = shared.client.server_info().max_payload;
     let (mut ready, mut bytes) = (0, 0);
-    while let Some(message) = load.messages.get(ready) {
+    while let Some(message) = job.value().messages.get(ready) {
         if message.parked {
             if bytes >= most {
                 break;
@@ -202,7 +213,7 @@ async fn fetch(shared: &Shared, load: &mut Lent<Load>) -> Result<usize, async_na
                 Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => None,
                 Err(error) => return Err(error.into()),
             };
-            let load = &mut **load;
+            let load = job.value_mut();
             let messages = &mut load.messages;
             let Some(stored) = stored else {
                 messages.remove(ready);
@@ -226,16 +237,16 @@ async fn settle(
     shared: &Shared,
     key: &str,
     token: &str,
-    mut load: Lent<Load>,
+    mut job: Job,
     tried: Tried,
     verdict: Verdict<String>,
 ) -> Verdict<String> {
     let Tried { ready, attempt } = tried;
-    let tenure = Arc::clone(&load.tenure);
+    let tenure = Arc::clone(&job.value().tenure);
     let (error, delay) = match verdict {
         Verdict::Ok(Outcome::Done) => {
-            shared.mark(key, &load, ready);
-            for message in &load.messages[..ready] {
+            shared.mark(key, job.value(), ready);
+            for message in &job.value().messages[..ready] {
                 shared.acks.send(&tenure, message.reply.clone());
             }
             shared.series.acknowledged(ready);
@@ -243,7 +254,7 @@ async fn settle(
                 .attempts
                 .forget(shared, tenure.fence, token, FAILED)
                 .await;
-            return Verdict::Ok(rest(load, ready));
+            return Verdict::Ok(rest(job, ready));
         }
         Verdict::Ok(outcome) => {
             let outcome = match outcome {
@@ -256,14 +267,14 @@ async fn settle(
                     .forget(shared, tenure.fence, token, FAILED)
                     .await;
                 // A copy of a message, which a new consumer sends, is not a new one.
-                load.not_before = Instant::now().checked_add(delay);
-                load.until_new = true;
+                job.value_mut().not_before = Instant::now().checked_add(delay);
+                job.value_mut().until_new = true;
             }
             if let Outcome::Later(delay) = outcome {
-                load.not_before = Instant::now().checked_add(delay);
-                load.until_new = false;
+                job.value_mut().not_before = Instant::now().checked_add(delay);
+                job.value_mut().until_new = false;
             }
-            load.park();
+            job.value_mut().park();
             return Verdict::Ok(outcome);
         }
         Verdict::RetryAfter(error, delay) => (error, Some(delay)),
@@ -278,26 +289,26 @@ async fn settle(
     let Some(delay) = delay.filter(|_| attempt <= limit) else {
         let attempts = attempt;
         let given_up = GivenUp { error, attempts };
-        return give_up(shared, key, token, load, ready, given_up).await;
+        return give_up(shared, key, token, job, ready, given_up).await;
     };
     let attempts = &tenure.attempts;
     attempts.count(shared, tenure.fence, token, FAILED).await;
     tracing::debug!(key, attempt, ?delay, error, "the key is retried");
-    load.not_before = Instant::now().checked_add(delay);
-    load.until_new = false;
-    load.park();
+    job.value_mut().not_before = Instant::now().checked_add(delay);
+    job.value_mut().until_new = false;
+    job.value_mut().park();
     Verdict::RetryAfter(error, delay)
 }
 
 /// What follows when the first messages are handled: the key is done, or its other messages are delivered.
-fn rest(mut load: Lent<Load>, handled: usize) -> Outcome {
-    if handled == load.messages.len() {
-        drop(load.into_inner());
+fn rest(mut job: Job, handled: usize) -> Outcome {
+    if handled == job.value().messages.len() {
+        drop(job.take());
         return Outcome::Done;
     }
-    load.messages.drain(..handled);
-    load.given_up = None;
-    load.not_before = None;
+    job.value_mut().messages.drain(..handled);
+    job.value_mut().given_up = None;
+    job.value_mut().not_before = None;
     Outcome::RequeueAfter(Duration::ZERO)
 }
 
@@ -306,30 +317,32 @@ async fn give_up(
     shared: &Shared,
     key: &str,
     token: &str,
-    mut load: Lent<Load>,
+    mut job: Job,
     ready: usize,
     given_up: GivenUp,
 ) -> Verdict<String> {
     let GivenUp { error, attempts } = given_up.clone();
-    let fence = load.tenure.fence;
-    let letters = &load.messages[..ready];
+    let fence = job.value().tenure.fence;
+    let letters = &job.value().messages[..ready];
     if let Err(failed) = dead_letter::publish(shared, fence, token, letters, attempts, &error).await
     {
-        if load.given_up.is_none() {
+        if job.value().given_up.is_none() {
             shared.tell(Event::DeadLetterRefused {
                 key: key.to_owned(),
                 reason: failed.to_string(),
             });
         }
-        load.given_up = Some(given_up);
-        load.park();
+        job.value_mut().given_up = Some(given_up);
+        job.value_mut().park();
         return Verdict::Ok(Outcome::Later(PAUSE));
     }
-    shared.mark(key, &load, ready);
-    for message in &load.messages[..ready] {
-        shared.acks.terminate(&load.tenure, message.reply.clone());
+    shared.mark(key, job.value(), ready);
+    for message in &job.value().messages[..ready] {
+        shared
+            .acks
+            .terminate(&job.value().tenure, message.reply.clone());
     }
-    let counts = &load.tenure.attempts;
+    let counts = &job.value().tenure.attempts;
     counts.forget(shared, fence, token, FAILED).await;
     counts.forget(shared, fence, token, DIED).await;
     shared.series.given_up();
@@ -338,7 +351,7 @@ async fn give_up(
         error: error.clone(),
         attempts,
     });
-    match rest(load, ready) {
+    match rest(job, ready) {
         Outcome::Done => Verdict::GiveUp(error),
         more => Verdict::Ok(more),
     }

@@ -11,8 +11,9 @@
 //! Chunks are numbered, so a node can also be found by its [`NodeIndex`], which has half the size
 //! of its address: the number of its chunk, and its distance from the chunk's start.
 //!
-//! In a timed queue, each slot has room for the node's [`Times`] behind the node, and in a queue with
-//! levels, groups or a pace for its [`Seat`], behind both.
+//! In a timed queue, each slot has room for the node's [`Times`] behind the node; in a queue with levels, groups or a
+//! pace for its [`Seat`], behind both; and in a queue whose keys carry values for what the key [carries](Carried), at
+//! the end.
 //!
 //! Nothing here is atomic: every caller holds the shard's lock or is the queue's last owner. What a node's chunk says
 //! about its shard is read without: it never changes.
@@ -23,6 +24,7 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, align_of, size_of};
 use std::ptr::{NonNull, null_mut};
 
+use crate::keys::carried::Carried;
 use crate::keys::link::has_room_for;
 use crate::keys::node::{Node, NodeRef};
 use crate::keys::seat::Seat;
@@ -51,6 +53,7 @@ pub(crate) struct NodeIndex(pub(super) u32);
 pub(crate) struct SideData {
     pub(crate) timed: bool,
     pub(crate) seated: bool,
+    pub(crate) carries: bool,
 }
 
 impl SideData {
@@ -58,11 +61,31 @@ impl SideData {
     const ALL: SideData = SideData {
         timed: true,
         seated: true,
+        carries: true,
     };
 
     pub(crate) fn is_empty(self) -> bool {
         self == SideData::default()
     }
+}
+
+/// Returns the distance from a node to its seat.
+const fn to_seat<K>(timed: bool) -> usize {
+    size_of::<Slot<K>>() + if timed { size_of::<Times>() } else { 0 }
+}
+
+/// Returns the address of a node's times, in a slab that has them.
+#[inline]
+pub(crate) fn times_of<K>(node: NodeRef<K>) -> NonNull<Times> {
+    // SAFETY: inside the node's slot, or at its end.
+    unsafe { node.0.cast::<Slot<K>>().add(1).cast() }
+}
+
+/// Returns the address of a node's seat, in a slab that has seats, and has times if `timed`.
+#[inline]
+pub(crate) fn seat_of<K>(node: NodeRef<K>, timed: bool) -> NonNull<Seat> {
+    // SAFETY: inside the node's slot, or at its end.
+    unsafe { node.0.byte_add(to_seat::<K>(timed)).cast() }
 }
 
 /// The header of a chunk: 32 bytes, so that small nodes behind it lie in one cache line each.
@@ -88,7 +111,7 @@ struct Head<K> {
 
 /// A slab. The fields that a lookup reads come first.
 #[repr(C)]
-pub(crate) struct Slab<K> {
+pub(crate) struct Slab<K, V> {
     /// All chunks by their numbers, and null where there is no chunk.
     chunks: Vec<*mut Chunk<K>>,
     /// The numbers below this one have chunks.
@@ -103,15 +126,15 @@ pub(crate) struct Slab<K> {
     slots: u16,
     /// What the slots have room for behind the nodes.
     side_data: SideData,
-    _nodes: PhantomData<Node<K>>,
+    _nodes: PhantomData<(Node<K>, Carried<V>)>,
 }
 
 // SAFETY: the slab owns its chunks and gives out only addresses; the holders of tokens send and
 // share its nodes between threads.
-unsafe impl<K: Send + Sync> Send for Slab<K> {}
+unsafe impl<K: Send + Sync, V: Send> Send for Slab<K, V> {}
 
-impl<K> Slab<K> {
-    const FIRST_SLOT: usize = size_of::<Chunk<K>>().next_multiple_of(align_of::<Slot<K>>());
+impl<K, V> Slab<K, V> {
+    const FIRST_SLOT: usize = size_of::<Chunk<K>>().next_multiple_of(Self::SLOT_ALIGN);
 
     /// The alignment of a chunk; a chunk is within one such block, which has room for at least
     /// [`FEWEST_NODES`] with all that can be behind them.
@@ -133,14 +156,33 @@ impl<K> Slab<K> {
         (Self::ALIGN / UNIT).trailing_zeros()
     };
 
-    /// Returns the distance from a node to its seat.
-    const fn to_seat(timed: bool) -> usize {
-        size_of::<Slot<K>>() + if timed { size_of::<Times>() } else { 0 }
+    /// The alignment of what is in a slot.
+    const SLOT_ALIGN: usize = {
+        let (slot, carried) = (align_of::<Slot<K>>(), align_of::<Carried<V>>());
+        if slot > carried { slot } else { carried }
+    };
+
+    /// Returns the distance from a node to what its key carries, which is behind all else.
+    pub(crate) const fn to_carried(data: SideData) -> usize {
+        let seat = if data.seated { size_of::<Seat>() } else { 0 };
+        (to_seat::<K>(data.timed) + seat).next_multiple_of(align_of::<Carried<V>>())
     }
 
     const fn stride(data: SideData) -> usize {
-        let seat = if data.seated { size_of::<Seat>() } else { 0 };
-        (Self::to_seat(data.timed) + seat).next_multiple_of(align_of::<Slot<K>>())
+        let carried = if data.carries {
+            size_of::<Carried<V>>()
+        } else {
+            0
+        };
+        (Self::to_carried(data) + carried).next_multiple_of(Self::SLOT_ALIGN)
+    }
+
+    /// Returns the address of what a node's key carries, if the slab has room for that.
+    #[inline]
+    fn carried_of(&self, node: NodeRef<K>) -> Option<NonNull<Carried<V>>> {
+        // SAFETY: inside the node's slot.
+        let address = || unsafe { node.0.byte_add(Self::to_carried(self.side_data)).cast() };
+        self.side_data.carries.then(address)
     }
 
     /// Creates the empty slab of a shard, with room for `side_data` behind the nodes.
@@ -168,20 +210,6 @@ impl<K> Slab<K> {
     fn layout(&self) -> Layout {
         Layout::from_size_align(self.slot(self.slots), Self::ALIGN)
             .expect("a chunk's size is far below isize::MAX for any key that can exist")
-    }
-
-    /// Returns the address of a node's times, in a slab that has them.
-    #[inline]
-    pub(crate) fn times_of(node: NodeRef<K>) -> NonNull<Times> {
-        // SAFETY: inside the node's slot, or at its end.
-        unsafe { node.0.cast::<Slot<K>>().add(1).cast() }
-    }
-
-    /// Returns the address of a node's seat, in a slab that has seats, and has times if `timed`.
-    #[inline]
-    pub(crate) fn seat_of(node: NodeRef<K>, timed: bool) -> NonNull<Seat> {
-        // SAFETY: inside the node's slot, or at its end.
-        unsafe { node.0.byte_add(Self::to_seat(timed)).cast() }
     }
 
     #[inline]
@@ -276,24 +304,29 @@ impl<K> Slab<K> {
         // SAFETY: the slots have room for it, and by the caller's promise.
         unsafe {
             if self.side_data.timed {
-                Self::times_of(node).write(Times::default());
+                times_of(node).write(Times::default());
             }
             if self.side_data.seated {
-                Self::seat_of(node, self.side_data.timed).write(Seat::default());
+                seat_of(node, self.side_data.timed).write(Seat::default());
+            }
+            if let Some(carried) = self.carried_of(node) {
+                carried.write(Carried::default());
             }
         }
     }
 
-    /// Removes a node and moves its key out. The caller calls [`free_empty`](Self::free_empty) afterwards.
+    /// Removes a node and moves its key out, and what that carries. The caller calls [`free_empty`](Self::free_empty) afterwards.
     ///
     /// # Safety
     ///
     /// The node came from `insert` on this slab, was not removed since, and no other thread can
     /// reach it any more.
-    pub(crate) unsafe fn remove(&mut self, node: NodeRef<K>) -> K {
+    pub(crate) unsafe fn remove(&mut self, node: NodeRef<K>) -> (K, Option<Carried<V>>) {
         let place = node.0.cast::<Slot<K>>();
         // SAFETY: by the caller's promise; the moved key is not read again.
         let key = ManuallyDrop::into_inner(unsafe { place.read().node }).key;
+        // SAFETY: as above.
+        let carried = self.carried_of(node).map(|at| unsafe { at.read() });
         let chunk = Self::chunk_of(node);
         // SAFETY: the chunk and its slot are alive, and only the caller accesses them.
         unsafe {
@@ -304,7 +337,7 @@ impl<K> Slab<K> {
             head.free = Some(place);
             head.live -= 1;
         }
-        key
+        (key, carried)
     }
 
     #[cfg(test)]
@@ -388,7 +421,7 @@ impl<K> Slab<K> {
     }
 }
 
-impl<K> Drop for Slab<K> {
+impl<K, V> Drop for Slab<K, V> {
     fn drop(&mut self) {
         self.shrink();
     }

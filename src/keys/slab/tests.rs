@@ -11,34 +11,35 @@ use crate::keys::hash::ShortHash;
 use crate::keys::state::State;
 use crate::scaled::scaled;
 
-fn insert<K>(slab: &mut Slab<K>, key: K) -> NodeRef<K> {
+fn insert<K, V>(slab: &mut Slab<K, V>, key: K) -> NodeRef<K> {
     slab.insert(Node::new(ShortHash::of(0), State::Idle, false, key))
 }
 
 /// Fills this many chunks.
-fn fill(slab: &mut Slab<u64>, chunks: usize) -> Vec<NodeRef<u64>> {
+fn fill(slab: &mut Slab<u64, ()>, chunks: usize) -> Vec<NodeRef<u64>> {
     let keys = 0..(chunks * slab.slots as usize) as u64;
     keys.map(|key| insert(slab, key)).collect()
 }
 
 /// Removes a node, which the caller has inserted and does not use again.
-fn remove<K>(slab: &mut Slab<K>, node: NodeRef<K>) -> K {
+fn remove<K, V>(slab: &mut Slab<K, V>, node: NodeRef<K>) -> (K, Option<V>) {
     // SAFETY: by the caller's promise.
-    unsafe { slab.remove(node) }
+    let (key, carried) = unsafe { slab.remove(node) };
+    (key, carried.and_then(|carried| carried.take_waiting()))
 }
 
-fn remove_all<K>(slab: &mut Slab<K>, nodes: impl IntoIterator<Item = NodeRef<K>>) {
+fn remove_all<K>(slab: &mut Slab<K, ()>, nodes: impl IntoIterator<Item = NodeRef<K>>) {
     for node in nodes {
         remove(slab, node);
     }
 }
 
 fn chunk_of<K>(node: NodeRef<K>) -> usize {
-    Slab::chunk_of(node).addr().get()
+    Slab::<K, ()>::chunk_of(node).addr().get()
 }
 
 /// The nodes in use of each chunk on the open list.
-fn open_chunks<K>(slab: &Slab<K>) -> BTreeMap<usize, usize> {
+fn open_chunks<K, V>(slab: &Slab<K, V>) -> BTreeMap<usize, usize> {
     let mut open = BTreeMap::new();
     let mut at = slab.open;
     while let Some(chunk) = at {
@@ -52,7 +53,7 @@ fn open_chunks<K>(slab: &Slab<K>) -> BTreeMap<usize, usize> {
 }
 
 /// The numbers without a chunk. Checks that each chunk is in the list under its own number.
-fn vacant<K>(slab: &Slab<K>) -> usize {
+fn vacant<K, V>(slab: &Slab<K, V>) -> usize {
     let mut vacant = 0;
     for (number, chunk) in (0..).zip(&slab.chunks) {
         match NonNull::new(*chunk) {
@@ -66,7 +67,7 @@ fn vacant<K>(slab: &Slab<K>) -> usize {
 
 /// Checks that chunks and nodes agree after [`Slab::free_empty`]: full chunks are off the list, others on
 /// it, and at most one is empty.
-fn assert_consistent<K>(slab: &Slab<K>, nodes: impl Iterator<Item = NodeRef<K>>) {
+fn assert_consistent<K, V>(slab: &Slab<K, V>, nodes: impl Iterator<Item = NodeRef<K>>) {
     let mut in_use = BTreeMap::<usize, usize>::new();
     for node in nodes {
         // SAFETY: in the slab.
@@ -107,30 +108,40 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..most)
 }
 
-const SIDE_DATA: [SideData; 4] = [
-    SideData {
+const SIDE_DATA: [SideData; 8] = {
+    let mut all = [SideData {
         timed: false,
         seated: false,
-    },
-    SideData {
-        timed: true,
-        seated: false,
-    },
-    SideData {
-        timed: false,
-        seated: true,
-    },
-    SideData::ALL,
-];
+        carries: false,
+    }; 8];
+    let mut n = 0;
+    while n < all.len() {
+        all[n] = SideData {
+            timed: n & 1 != 0,
+            seated: n & 2 != 0,
+            carries: n & 4 != 0,
+        };
+        n += 1;
+    }
+    all
+};
 
 /// Runs `ops` with keys made by `make`, and compares with a vector.
 fn agrees_with_a_vector<K: PartialEq + Debug>(ops: &[Op], make: impl Fn(usize) -> K) {
     for side_data in SIDE_DATA {
-        agrees(Slab::new(0, side_data), ops, &make);
+        agrees::<_, u8>(Slab::new(0, side_data), ops, &make);
+        // Aligned to more than nodes are.
+        agrees::<_, u128>(Slab::new(0, side_data), ops, &make);
     }
 }
 
-fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usize) -> K) {
+fn agrees<K: PartialEq + Debug, V: From<u8> + PartialEq + Debug>(
+    mut slab: Slab<K, V>,
+    ops: &[Op],
+    make: impl Fn(usize) -> K,
+) {
+    let value = |number: usize| V::from(number as u8);
+    let removed = |carries: bool, number| (make(number), carries.then(|| value(number)));
     let mut model: Vec<(NodeRef<K>, usize)> = Vec::new();
     let mut made = 0;
     for op in ops {
@@ -140,12 +151,16 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
                     let node = insert(&mut slab, make(made));
                     if slab.side_data.timed {
                         // SAFETY: just inserted into a slab that has times.
-                        unsafe { Slab::times_of(node).as_ref() }.queued(made as u64);
+                        unsafe { times_of(node).as_ref() }.queued(made as u64);
                     }
                     if slab.side_data.seated {
-                        let seat = Slab::seat_of(node, slab.side_data.timed);
+                        let seat = seat_of(node, slab.side_data.timed);
                         // SAFETY: just inserted into a slab that has seats.
                         unsafe { seat.as_ref() }.deliver(made as u8 % 8, false);
+                    }
+                    if let Some(carried) = slab.carried_of(node) {
+                        // SAFETY: just inserted into a slab that has room for it.
+                        unsafe { carried.as_ref() }.waiting.lock().load = value(made).into();
                     }
                     model.push((node, made));
                     made += 1;
@@ -155,7 +170,10 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
                 for step in 0..many.min(model.len()) {
                     let at = from.wrapping_add(step * 7) % model.len();
                     let (node, number) = model.swap_remove(at);
-                    assert_eq!(remove(&mut slab, node), make(number));
+                    assert_eq!(
+                        remove(&mut slab, node),
+                        removed(slab.side_data.carries, number)
+                    );
                 }
                 slab.free_empty(1);
             }
@@ -165,16 +183,22 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
         for (node, number) in &model {
             assert!(node.0.is_aligned());
             if slab.side_data.timed {
-                assert!(Slab::times_of(*node).is_aligned());
+                assert!(times_of(*node).is_aligned());
                 // SAFETY: in the slab, which has times.
-                let times = unsafe { Slab::times_of(*node).as_ref() };
+                let times = unsafe { times_of(*node).as_ref() };
                 assert_eq!(times.queue_time(), (*number as u64, 0));
             }
             if slab.side_data.seated {
-                let seat = Slab::seat_of(*node, slab.side_data.timed);
+                let seat = seat_of(*node, slab.side_data.timed);
                 assert!(seat.is_aligned());
                 // SAFETY: in the slab, which has seats.
                 assert_eq!(unsafe { seat.as_ref() }.delivered(), *number as u8 % 8);
+            }
+            if let Some(carried) = slab.carried_of(*node) {
+                assert!(carried.is_aligned());
+                // SAFETY: in the slab.
+                let waiting = unsafe { carried.as_ref() }.waiting.lock();
+                assert_eq!(waiting.load.value, Some(value(*number)));
             }
             // SAFETY: in the slab.
             let node = unsafe { node.get() };
@@ -182,7 +206,10 @@ fn agrees<K: PartialEq + Debug>(mut slab: Slab<K>, ops: &[Op], make: impl Fn(usi
         }
     }
     for (node, number) in model {
-        assert_eq!(remove(&mut slab, node), make(number));
+        assert_eq!(
+            remove(&mut slab, node),
+            removed(slab.side_data.carries, number)
+        );
     }
     // C10: all memory but one chunk is freed, and that one at the next shrink.
     slab.free_empty(1);
@@ -225,24 +252,29 @@ fn keys_aligned_beyond_a_chunk_of_the_usual_size_fit() {
 fn assert_layout<K>() {
     let name = std::any::type_name::<K>();
     for side_data in SIDE_DATA {
-        let slab = Slab::<K>::new(0, side_data);
+        let slab = Slab::<K, ()>::new(0, side_data);
         let layout = slab.layout();
         assert!(slab.slots as usize >= FEWEST_NODES, "{name}");
         assert!(
-            layout.size() + ALLOCATOR_HEADER <= Slab::<K>::ALIGN,
+            layout.size() + ALLOCATOR_HEADER <= Slab::<K, ()>::ALIGN,
             "{name}"
         );
-        assert_eq!(layout.align(), Slab::<K>::ALIGN, "{name}");
-        let half = Slab::<K>::ALIGN / 2 - Slab::<K>::FIRST_SLOT - ALLOCATOR_HEADER;
+        assert_eq!(layout.align(), Slab::<K, ()>::ALIGN, "{name}");
+        let half = Slab::<K, ()>::ALIGN / 2 - Slab::<K, ()>::FIRST_SLOT - ALLOCATOR_HEADER;
         assert!(
-            layout.align() == CHUNK_BYTES || half / Slab::<K>::stride(SideData::ALL) < FEWEST_NODES,
+            layout.align() == CHUNK_BYTES
+                || half / Slab::<K, ()>::stride(SideData::ALL) < FEWEST_NODES,
             "{name}: half a chunk would do"
         );
-        assert_eq!(Slab::<K>::FIRST_SLOT % align_of::<Slot<K>>(), 0, "{name}");
+        assert_eq!(
+            Slab::<K, ()>::FIRST_SLOT % align_of::<Slot<K>>(),
+            0,
+            "{name}"
+        );
         assert_eq!(slab.stride as usize % align_of::<Slot<K>>(), 0, "{name}");
     }
-    let numbers = 1_u64 << (u32::BITS - Slab::<K>::DISTANCE_BITS);
-    let room = numbers * Slab::<K>::ALIGN as u64;
+    let numbers = 1_u64 << (u32::BITS - Slab::<K, ()>::DISTANCE_BITS);
+    let room = numbers * Slab::<K, ()>::ALIGN as u64;
     assert_eq!(room, 32 << 30, "chunks in a shard, {name}");
 }
 
@@ -264,7 +296,7 @@ fn a_chunk_lies_in_one_aligned_block_whatever_the_key() {
 // C10: the list of the chunks goes with them, and a number is used again before the list grows.
 #[test]
 fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
-    let mut slab = Slab::<u64>::new(0, SideData::default());
+    let mut slab = Slab::<u64, ()>::new(0, SideData::default());
     let full = slab.slots as usize;
     let mut nodes = fill(&mut slab, 8);
     // All but the nodes of the last chunk but one: its number outlives those below and above it.
@@ -290,7 +322,7 @@ fn numbers_of_chunks_given_back_are_used_again_or_forgotten() {
 #[test]
 fn a_small_node_lies_in_one_cache_line() {
     const LINE: usize = 64;
-    let mut slab = Slab::<u64>::new(0, SideData::default());
+    let mut slab = Slab::<u64, ()>::new(0, SideData::default());
     let nodes = fill(&mut slab, 2);
     for node in &nodes {
         let at = node.0.addr().get();
@@ -301,7 +333,7 @@ fn a_small_node_lies_in_one_cache_line() {
 
 #[test]
 fn a_chunk_in_flutter_is_kept_and_a_second_empty_one_is_not() {
-    let mut slab = Slab::<u64>::new(0, SideData::default());
+    let mut slab = Slab::<u64, ()>::new(0, SideData::default());
     let mut first = fill(&mut slab, 1);
     let second = fill(&mut slab, 1);
     let chunk = chunk_of(first[0]);
@@ -324,19 +356,21 @@ fn a_slot_is_used_again_before_a_new_one() {
     let mut slab = Slab::new(0, SideData::default());
     let first = insert(&mut slab, "a");
     let second = insert(&mut slab, "b");
-    assert_eq!(remove(&mut slab, first), "a");
+    assert_eq!(remove(&mut slab, first), ("a", None::<()>));
     let third = insert(&mut slab, "c");
     assert_eq!(third.0, first.0, "the freed slot comes first");
-    assert_eq!(remove(&mut slab, third), "c");
-    assert_eq!(remove(&mut slab, second), "b");
+    assert_eq!(remove(&mut slab, third), ("c", None::<()>));
+    assert_eq!(remove(&mut slab, second), ("b", None::<()>));
 }
 
 // M4: without times, slots have no room for them.
 #[test]
 fn a_node_takes_no_more_room_than_itself_and_what_is_beside_it() {
-    let [plain, timed, seated, both] = SIDE_DATA.map(|data| Slab::<u64>::new(0, data).stride);
+    let strides = SIDE_DATA.map(|data| Slab::<u64, ()>::new(0, data).stride);
+    assert_eq!(strides[..4], [32, 32 + 24, 32 + 24, 32 + 48]);
+    let carried = size_of::<Carried<()>>() as u32;
     assert_eq!(
-        [plain, timed, seated, both],
-        [32, 32 + 24, 32 + 24, 32 + 48]
+        strides[4..],
+        [32, 56, 56, 80].map(|without| without + carried)
     );
 }

@@ -261,7 +261,7 @@ impl KeyState {
     }
 
     /// Adds under the shard's lock, at a level. Otherwise like [`add_at`](Self::add_at).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add_locked_at(
         &self,
         level: Level,

@@ -10,7 +10,7 @@ mod drops;
 const ROOM: usize = 128;
 
 /// Two shards with little room; the hashes of [`insert`] all belong to the first.
-fn keys<K>() -> Keys<K> {
+fn keys<K>() -> Keys<K, ()> {
     let mut keys = Keys::new(2, SideData::default());
     keys.residents = ROOM;
     keys.shards().for_each(|mut shard| shard.store.limit = ROOM);
@@ -28,11 +28,11 @@ fn hash_with(bits: usize) -> u64 {
 }
 
 /// Interns `key`, whose number gives its hash, as queued.
-fn insert<K>(keys: &Keys<K>, number: usize, key: K) -> Queued<K> {
+fn insert<K>(keys: &Keys<K, ()>, number: usize, key: K) -> Queued<K> {
     insert_as(keys, hash_of(number), key)
 }
 
-fn insert_as<K>(keys: &Keys<K>, hash: u64, key: K) -> Queued<K> {
+fn insert_as<K>(keys: &Keys<K, ()>, hash: u64, key: K) -> Queued<K> {
     assert_eq!(keys.shard_of(hash).0, 0, "small hashes share a shard");
     let mut shard = keys.lock(hash);
     let (entry, swept) = shard.insert_queued(hash, key);
@@ -46,14 +46,14 @@ fn work<K>(entry: Queued<K>) {
     assert!(entry.begin().0.finish().0.is_none(), "the key was dirty");
 }
 
-fn insert_and_work(keys: &Keys<usize>, numbers: impl IntoIterator<Item = usize>) {
+fn insert_and_work(keys: &Keys<usize, ()>, numbers: impl IntoIterator<Item = usize>) {
     for number in numbers {
         work(insert(keys, number, number));
     }
 }
 
 /// Adds an idle key once more, delivers it and finishes it.
-fn recur(keys: &Keys<usize>, number: usize) {
+fn recur(keys: &Keys<usize, ()>, number: usize) {
     let hash = hash_of(number);
     match keys.lock(hash).add(hash, |key| *key == number) {
         Some(Added::Queued(entry)) => work(entry),
@@ -62,28 +62,28 @@ fn recur(keys: &Keys<usize>, number: usize) {
 }
 
 /// The interned keys of the first shard, in order.
-fn interned(keys: &Keys<usize>) -> Vec<usize> {
+fn interned(keys: &Keys<usize, ()>) -> Vec<usize> {
     let mut found = Vec::new();
     keys.lock(0).for_each(|node| found.push(node.key));
     found.sort_unstable();
     found
 }
 
-fn limit<K>(keys: &Keys<K>) -> usize {
+fn limit<K>(keys: &Keys<K, ()>) -> usize {
     keys.lock(0).store.limit
 }
 
 /// Looks at this time, until no pass is under way.
-fn look<K>(keys: &Keys<K>, now: u64) {
+fn look<K>(keys: &Keys<K, ()>, now: u64) {
     while keys.look(|| now) {}
 }
 
-fn next_look<K>(keys: &Keys<K>) -> Option<u64> {
+fn next_look<K>(keys: &Keys<K, ()>) -> Option<u64> {
     keys.next_look(|| 0)
 }
 
 /// Interns `count` keys in the first shard, and works on them only then: no adder sweeps any.
-fn burst<K>(keys: &Keys<K>, count: usize, key: impl Fn(usize) -> K) {
+fn burst<K>(keys: &Keys<K, ()>, count: usize, key: impl Fn(usize) -> K) {
     let entries: Vec<_> = (0..count)
         .map(|number| insert(keys, number, key(number)))
         .collect();
@@ -92,7 +92,7 @@ fn burst<K>(keys: &Keys<K>, count: usize, key: impl Fn(usize) -> K) {
 }
 
 /// Interns a new pinned key.
-fn insert_pinned(keys: &Keys<usize>, number: usize, closed: bool) -> Pin<usize> {
+fn insert_pinned(keys: &Keys<usize, ()>, number: usize, closed: bool) -> Pin<usize> {
     let hash = hash_of(number);
     keys.lock(hash).insert_pinned(hash, number, closed).0
 }
@@ -118,7 +118,7 @@ fn a_key_is_found_by_its_hash_and_then_by_itself() {
 
 #[test]
 fn the_shard_of_a_pinned_key_is_that_of_its_hash() {
-    let keys = Keys::new(8, SideData::default());
+    let keys = Keys::<u64, ()>::new(8, SideData::default());
     // So many that the second chunk of a shard is in use, too.
     for key in 0..2000_u64 {
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -378,19 +378,19 @@ fn shrink_takes_even_keys_that_recur_and_gives_the_table_back() {
 #[cfg_attr(miri, ignore = "thousands of shards, for half an hour")]
 fn the_cache_is_as_large_for_many_shards_as_for_few() {
     for shards in [2, 4, 64, 256] {
-        let keys = Keys::<u64>::new(shards, SideData::default());
+        let keys = Keys::<u64, ()>::new(shards, SideData::default());
         assert_eq!(shards * keys.residents, RESIDENTS);
         let residents = keys.residents;
         assert!(keys.shards().all(|shard| shard.store.limit == residents));
     }
     for (shards, residents) in [(1024, 8), (8192, 1), (65_536, 1)] {
-        let keys = Keys::<u64>::new(shards, SideData::default());
+        let keys = Keys::<u64, ()>::new(shards, SideData::default());
         assert_eq!(keys.residents, residents);
     }
 }
 
 /// Passes `count` keys with sampled hashes through the first shard, in order.
-fn pass(keys: &Keys<usize>, count: usize) {
+fn pass(keys: &Keys<usize, ()>, count: usize) {
     for number in 0..count {
         let hash = hash_with(number);
         let known = keys.lock(hash).add(hash, |key| *key == number);

@@ -6,15 +6,14 @@ use crate::Added;
 use crate::wait::blocking::{block_until, deadline_in};
 use crate::wait::room::{Room, Share, Turn};
 
-/// What an add does if there is no room for it.
+/// How long an add waits if there is no room for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
-    /// Exceeds the bound.
-    Exceeds,
-    /// Is refused.
-    Refuses,
-    /// Waits, at most this long.
-    Waits(Option<Duration>),
+    /// Not at all.
+    Now,
+    /// At most this long.
+    Within(Duration),
+    Forever,
 }
 
 /// How one attempt to add gets room.
@@ -51,16 +50,26 @@ pub(crate) trait Attempt: Sized {
     /// Returns the place in the line of an add that has failed.
     fn turn(&self) -> Self::Turn;
 
-    /// Adds as soon as `patience` allows, and returns what was not added in time.
+    /// Adds once there is room, and returns what was not added in time.
     #[inline]
     fn run(self, patience: Patience) -> Result<Added, Self> {
-        let limit = match patience {
-            Patience::Exceeds => return self.attempt(Admission::Exceeding),
-            Patience::Refuses => return self.attempt(Admission::Within),
-            Patience::Waits(limit) => limit,
+        let attempted = self.attempt(Admission::Within);
+        match patience {
+            Patience::Now => attempted,
+            Patience::Within(limit) => attempted.or_else(|attempt| attempt.wait(Some(limit))),
+            Patience::Forever => attempted.or_else(|attempt| attempt.wait(None)),
+        }
+    }
+
+    /// Adds once there is room, or when it has waited long enough.
+    #[inline]
+    fn run_or_exceed(self, patience: Patience) -> Added {
+        let waited = match patience {
+            Patience::Now => Err(self),
+            patience => self.run(patience),
         };
-        self.attempt(Admission::Within)
-            .or_else(|attempt| attempt.wait(limit))
+        let added = waited.or_else(|attempt| attempt.attempt(Admission::Exceeding));
+        added.unwrap_or_else(|_| unreachable!("what exceeds the bound is not refused"))
     }
 
     #[cold]
@@ -90,5 +99,41 @@ pub(crate) async fn run_async<A: Attempt>(attempt: A) -> Added {
         let mut turn = attempt.turn();
         (&mut turn).await;
         outcome = attempt.attempt(Admission::Granted(turn));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::{Full, WorkQueue};
+
+    const LIMIT: Duration = Duration::from_millis(20);
+
+    #[test] // B2 V6
+    fn what_may_wait_for_a_while_waits_and_then_exceeds_the_bound_or_comes_back() {
+        let queue = WorkQueue::builder().capacity(1).build().unwrap();
+        queue.add(1);
+        let began = Instant::now();
+        assert_eq!(queue.entry(2).within(LIMIT).try_add(), Err(Full(2)));
+        assert!(began.elapsed() >= LIMIT);
+        assert_eq!(queue.entry(2).within(LIMIT).add(), Added::Queued);
+        assert!(began.elapsed() >= 2 * LIMIT);
+        assert_eq!(queue.entry(3).try_add(), Err(Full(3)));
+        assert_eq!(queue.entry(3).add(), Added::Queued);
+        assert_eq!(queue.len(), 3);
+    }
+
+    #[test] // V6
+    fn an_update_in_a_queue_without_values_calls_its_function_if_it_is_accepted() {
+        let queue = WorkQueue::builder().capacity(1).build().unwrap();
+        let mut calls = 0;
+        assert_eq!(queue.entry(1).update(|()| calls += 1), Added::Queued);
+        assert_eq!(calls, 1);
+        assert!(queue.entry(2).try_update(|()| calls += 1).is_err());
+        queue.shut_down();
+        assert_eq!(queue.entry(2).update(|()| calls += 1), Added::ShutDown);
+        assert_eq!(calls, 1);
     }
 }

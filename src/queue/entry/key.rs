@@ -1,49 +1,21 @@
 //! How the key of an entry is given: owned, borrowed, or by a handle.
 
 use std::borrow::Borrow;
-use std::hash::Hash;
 
 use crate::engine::Core;
+use crate::keys::carried::Waiting;
 use crate::keys::node::Pinned;
 use crate::keys::state::Level;
 use crate::metrics::Event;
 use crate::sync::Arc;
 use crate::timer::Wait;
+use crate::values::Merger;
 use crate::wait::room::Share;
 use crate::{Added, KeyHandle};
 
-/// What [`entry`](crate::WorkQueue::entry) takes in a queue whose keys are `N`: an `N`, or in a
-/// [`ValueQueue<K, V>`](crate::ValueQueue) also a `K`.
+/// The key of an [`Entry`](super::Entry): [`Owned`], [`Borrowed`], or a reference to a [`KeyHandle`].
 #[expect(private_bounds, reason = "sealed")]
-pub trait IntoKey<N>: Hash + Eq + Stored<N> {}
-
-impl<N, P: Hash + Eq + Stored<N>> IntoKey<N> for P {}
-
-/// The conversions of [`IntoKey`].
-pub(crate) trait Stored<N>: Sized {
-    fn into_key(self) -> N;
-    fn from_key(key: N) -> Self;
-    fn of(key: &N) -> &Self;
-}
-
-impl<K> Stored<K> for K {
-    fn into_key(self) -> K {
-        self
-    }
-
-    fn from_key(key: K) -> K {
-        key
-    }
-
-    fn of(key: &K) -> &K {
-        key
-    }
-}
-
-/// The key of an [`Entry`](super::Entry), in a queue whose keys are `N`: [`Owned`], [`Borrowed`], or a
-/// reference to a [`KeyHandle`].
-#[expect(private_bounds, reason = "sealed")]
-pub trait EntryKey<N>: Key<N> {
+pub trait EntryKey<K, V>: Key<K, V> {
     /// What [`Full`](crate::Full) gives back: the key, the reference to it, or that to the handle.
     type Back;
 
@@ -52,38 +24,47 @@ pub trait EntryKey<N>: Key<N> {
 }
 
 /// Where and how urgently an entry adds its key.
-pub(crate) struct Spot<'q, N> {
-    pub(crate) core: &'q Arc<Core<N>>,
+pub(crate) struct Spot<'q, K, V> {
+    pub(crate) core: &'q Arc<Core<K, V>>,
     pub(crate) level: Level,
 }
 
-impl<N> Clone for Spot<'_, N> {
+impl<K, V> Clone for Spot<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<N> Copy for Spot<'_, N> {}
+impl<K, V> Copy for Spot<'_, K, V> {}
 
 /// A key's pin, and the key itself unless it is interned by this; or the key, without room for it.
-type Pinning<N, X> = Result<(Pinned<N>, Option<X>), X>;
+type Pinning<K, X> = Result<(Pinned<K>, Option<X>), X>;
 
 /// What an entry does with its key.
-pub(crate) trait Key<N>: Sized {
+pub(crate) trait Key<K, V>: Sized {
     /// Adds the key at a level, if `share` has or gets room for it.
-    fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self>;
+    fn add(self, at: Spot<'_, K, V>, share: &mut Share<'_>) -> Result<Added, Self>;
 
     /// Pins the key's node, and interns the key first, if necessary and if `share` has or gets room for it. Also
     /// returns the key, if it was interned already or is only a reference to it.
-    fn pin(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Pinning<N, Self>;
+    fn pin(self, at: Spot<'_, K, V>, share: &mut Share<'_>) -> Pinning<K, Self>;
 
     /// Pins the key's node, if the key is interned.
-    fn find(&self, at: Spot<'_, N>) -> Option<Pinned<N>>;
+    fn find(&self, at: Spot<'_, K, V>) -> Option<Pinned<K>>;
+
+    /// Adds the key at a level, and changes what waits for its next delivery.
+    fn change(
+        self,
+        at: Spot<'_, K, V>,
+        merger: &Merger<V>,
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+    ) -> Added;
 
     /// Adds the key at a level after a delay, if `share` has or gets room for it.
-    fn delay(self, at: Spot<'_, N>, wait: Wait, share: &mut Share<'_>) -> Result<Added, Self>
+    fn delay(self, at: Spot<'_, K, V>, wait: Wait, share: &mut Share<'_>) -> Result<Added, Self>
     where
-        N: Send + Sync + 'static,
+        K: Send + Sync + 'static,
+        V: Send + 'static,
     {
         if at.core.is_shutting_down() {
             return Ok(Added::ShutDown);
@@ -107,45 +88,49 @@ pub(crate) trait Key<N>: Sized {
 
 /// The key of [`WorkQueue::entry`](crate::WorkQueue::entry).
 #[derive(Debug)]
-pub struct Owned<P> {
-    pub(crate) key: P,
-    pub(crate) hash: u64,
+pub struct Owned<K> {
+    pub(super) key: K,
+    pub(super) hash: u64,
 }
 
-impl<N: Eq, P: IntoKey<N>> EntryKey<N> for Owned<P> {
-    type Back = P;
+impl<K: Eq + Send + Sync + 'static, V: Send + 'static> EntryKey<K, V> for Owned<K> {
+    type Back = K;
 
-    fn back(self) -> P {
+    fn back(self) -> K {
         self.key
     }
 }
 
-impl<N: Eq, P: IntoKey<N>> Key<N> for Owned<P> {
-    fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
+impl<K: Eq + Send + Sync + 'static, V: Send + 'static> Key<K, V> for Owned<K> {
+    fn add(self, at: Spot<'_, K, V>, share: &mut Share<'_>) -> Result<Added, Self> {
         let Owned { key, hash } = self;
-        let added = at.core.add_at(hash, at.level, key.into_key(), share);
-        let back = |key| Owned {
-            key: P::from_key(key),
-            hash,
-        };
-        added.map_err(back)
+        let added = at.core.add_at(hash, at.level, key, share);
+        added.map_err(|key| Owned { key, hash })
     }
 
-    fn pin(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Pinning<N, Self> {
+    fn pin(self, at: Spot<'_, K, V>, share: &mut Share<'_>) -> Pinning<K, Self> {
         let Owned { key, hash } = self;
-        let back = |key| Owned {
-            key: P::from_key(key),
-            hash,
-        };
-        let pinned = at.core.pin_in(hash, key.into_key(), share);
+        let back = |key| Owned { key, hash };
+        let pinned = at.core.pin_in(hash, key, share);
         pinned
             .map(|(pin, known)| (Pinned(pin), known.map(back)))
             .map_err(back)
     }
 
-    fn find(&self, at: Spot<'_, N>) -> Option<Pinned<N>> {
-        let eq = |known: &N| *P::of(known) == self.key;
+    fn find(&self, at: Spot<'_, K, V>) -> Option<Pinned<K>> {
+        let eq = |known: &K| *known == self.key;
         at.core.keys.lock(self.hash).pin(self.hash, eq).map(Pinned)
+    }
+
+    #[inline]
+    fn change(
+        self,
+        at: Spot<'_, K, V>,
+        merger: &Merger<V>,
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+    ) -> Added {
+        at.core
+            .update(merger, (self.hash, at.level), self.key, change)
     }
 }
 
@@ -153,7 +138,7 @@ impl<N: Eq, P: IntoKey<N>> Key<N> for Owned<P> {
 #[derive(Debug)]
 pub struct Borrowed<'k, Q: ?Sized> {
     pub(super) key: &'k Q,
-    pub(crate) hash: u64,
+    pub(super) hash: u64,
 }
 
 impl<Q: ?Sized> Clone for Borrowed<'_, Q> {
@@ -166,20 +151,17 @@ impl<Q: ?Sized> Copy for Borrowed<'_, Q> {}
 
 impl<Q: ToOwned + Eq + ?Sized> Borrowed<'_, Q> {
     /// Returns whether a key that is interned is this one.
-    pub(crate) fn is<N>(self, known: &N) -> bool
-    where
-        Q::Owned: IntoKey<N>,
-    {
-        *<Q::Owned as Stored<N>>::of(known).borrow() == *self.key
-    }
-
-    /// Returns a copy of the key.
-    pub(crate) fn to_owned(self) -> Q::Owned {
-        self.key.to_owned()
+    fn is(self, known: &Q::Owned) -> bool {
+        known.borrow() == self.key
     }
 }
 
-impl<'k, N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> EntryKey<N> for Borrowed<'k, Q> {
+impl<'k, K, V, Q> EntryKey<K, V> for Borrowed<'k, Q>
+where
+    K: Eq + Send + Sync + 'static,
+    V: Send + 'static,
+    Q: ToOwned<Owned = K> + Eq + ?Sized,
+{
     type Back = &'k Q;
 
     fn back(self) -> &'k Q {
@@ -187,18 +169,23 @@ impl<'k, N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> EntryKey<N> for Bor
     }
 }
 
-impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_, Q> {
-    fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
+impl<K, V, Q> Key<K, V> for Borrowed<'_, Q>
+where
+    K: Eq + Send + Sync + 'static,
+    V: Send + 'static,
+    Q: ToOwned<Owned = K> + Eq + ?Sized,
+{
+    fn add(self, at: Spot<'_, K, V>, share: &mut Share<'_>) -> Result<Added, Self> {
         let (Spot { core, level }, hash) = (at, self.hash);
         if let Some(added) = core.add_known(hash, level, |known| self.is(known), share) {
             return added.ok_or(self);
         }
         // Not under the lock: the copy is user code.
-        let added = core.add_at(hash, level, self.to_owned().into_key(), share);
+        let added = core.add_at(hash, level, self.key.to_owned(), share);
         added.map_err(|_copy| self)
     }
 
-    fn pin(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Pinning<N, Self> {
+    fn pin(self, at: Spot<'_, K, V>, share: &mut Share<'_>) -> Pinning<K, Self> {
         let shard = at.core.keys.lock(self.hash);
         if let Some(pin) = shard.pin(self.hash, |known| self.is(known)) {
             return Ok((Pinned(pin), Some(self)));
@@ -208,18 +195,30 @@ impl<N: Eq, Q: ToOwned<Owned: IntoKey<N>> + Eq + ?Sized> Key<N> for Borrowed<'_,
             return Err(self);
         }
         drop(shard);
-        let pinned = at.core.pin_in(self.hash, self.to_owned().into_key(), share);
+        let pinned = at.core.pin_in(self.hash, self.key.to_owned(), share);
         let (pin, _known) = pinned.map_err(|_copy| self)?;
         Ok((Pinned(pin), Some(self)))
     }
 
-    fn find(&self, at: Spot<'_, N>) -> Option<Pinned<N>> {
-        let eq = |known: &N| self.is(known);
+    fn find(&self, at: Spot<'_, K, V>) -> Option<Pinned<K>> {
+        let eq = |known: &K| self.is(known);
         at.core.keys.lock(self.hash).pin(self.hash, eq).map(Pinned)
+    }
+
+    #[inline]
+    fn change(
+        self,
+        at: Spot<'_, K, V>,
+        merger: &Merger<V>,
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+    ) -> Added {
+        let (core, at) = (at.core, (self.hash, at.level));
+        let known = core.update_known(merger, at, |known| self.is(known), change);
+        known.unwrap_or_else(|change| core.update(merger, at, self.key.to_owned(), change))
     }
 }
 
-impl<N> EntryKey<N> for &KeyHandle<N> {
+impl<K: Send + Sync + 'static, V: Send + 'static> EntryKey<K, V> for &KeyHandle<K, V> {
     type Back = Self;
 
     fn back(self) -> Self {
@@ -227,18 +226,29 @@ impl<N> EntryKey<N> for &KeyHandle<N> {
     }
 }
 
-impl<N> Key<N> for &KeyHandle<N> {
-    fn add(self, at: Spot<'_, N>, share: &mut Share<'_>) -> Result<Added, Self> {
-        let added = at.core.add_pinned_in(self.pin(), at.level, share);
+impl<K: Send + Sync + 'static, V: Send + 'static> Key<K, V> for &KeyHandle<K, V> {
+    fn add(self, at: Spot<'_, K, V>, share: &mut Share<'_>) -> Result<Added, Self> {
+        let added = at.core.add_pinned_in(KeyHandle::pin(self), at.level, share);
         added.ok_or(self)
     }
 
-    fn pin(self, at: Spot<'_, N>, _: &mut Share<'_>) -> Pinning<N, Self> {
+    fn pin(self, at: Spot<'_, K, V>, _: &mut Share<'_>) -> Pinning<K, Self> {
         let pinned = self.find(at);
         pinned.map(|pinned| (pinned, Some(self))).ok_or(self)
     }
 
-    fn find(&self, _: Spot<'_, N>) -> Option<Pinned<N>> {
+    fn find(&self, _: Spot<'_, K, V>) -> Option<Pinned<K>> {
         Some(Pinned(KeyHandle::pin(self).clone()))
+    }
+
+    #[inline]
+    fn change(
+        self,
+        at: Spot<'_, K, V>,
+        merger: &Merger<V>,
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+    ) -> Added {
+        at.core
+            .put_pinned(merger, KeyHandle::pin(self), at.level, change)
     }
 }

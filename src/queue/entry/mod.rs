@@ -1,25 +1,23 @@
-//! One way to add (V6): a key, how it is added, and what is done with it. This is the public face of it; puts and
-//! updates are in [`crate::values`].
+//! One way to add (V6): a key, how it is added, and what is done with it. What is done is in [`verbs`].
 
-pub(crate) mod admission;
+mod admission;
+mod edit;
 pub(crate) mod key;
+mod verbs;
 
 use std::error::Error;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::engine::Core;
 use crate::keys::hash::hash_of;
 use crate::sync::Arc;
 use crate::timer::Wait;
-use crate::wait::receipt::Receipt;
-use crate::wait::room::Turn;
-use crate::{Added, KeyHandle, WorkQueue};
-use admission::{Admission, Attempt, Patience, run_async};
-use key::{Borrowed, EntryKey, IntoKey, Owned};
-use key::{Key, Spot};
+use crate::wait::receipt::{Receipts, receipt};
+use crate::{KeyHandle, Receipt, WorkQueue};
+use admission::Patience;
+use key::{Borrowed, Owned, Spot};
 
 /// A key that is about to be added (V6): first how, then a verb.
 ///
@@ -27,28 +25,28 @@ use key::{Key, Spot};
 /// | --- | --- |
 /// | [`level`](Self::level) | the queue's [default level](crate::Builder::default_level) |
 /// | [`after`](Self::after) or [`debounce`](Self::debounce) | now |
-/// | [`tracked`](Self::tracked), in queues of values | no receipt |
-/// | [`refuse`](Self::refuse), [`wait`](Self::wait) or [`within`](Self::within) | the add exceeds the [bound](crate::Builder::capacity) of the queue |
+/// | [`tracked`](Self::tracked), if keys carry values | no receipt |
+/// | [`wait`](Self::wait) or [`within`](Self::within) | the verb does not wait for room |
 ///
-/// | verb | |
-/// | --- | --- |
-/// | [`add`](Self::add) | adds the key, as [`WorkQueue::add`] does |
-/// | [`put`](Self::put) | adds it with a value, as [`ValueQueue::put`](crate::ValueQueue::put) does |
-/// | [`update`](Self::update) | adds it and changes its value, as [`ValueQueue::update`](crate::ValueQueue::update) does |
-/// | [`add_async`](Self::add_async), [`put_async`](Self::put_async), [`update_async`](Self::update_async) | the same, and waits for room in a task |
+/// | verb | | if there is no room |
+/// | --- | --- | --- |
+/// | [`add`](Self::add) | adds the key, as [`WorkQueue::add`] does | exceeds the [bound](crate::Builder::capacity) of the queue |
+/// | [`put`](Self::put) | adds it with a value, as [`WorkQueue::put`] does | exceeds the bound |
+/// | [`update`](Self::update) | adds it and changes its value, which is created if none waits | exceeds the bound |
+/// | [`try_add`](Self::try_add), [`try_put`](Self::try_put), [`try_update`](Self::try_update) | the same | returns [`Full`] with all that was passed |
+/// | [`add_async`](Self::add_async), [`put_async`](Self::put_async), [`update_async`](Self::update_async) | the same | waits for it in a task |
 ///
 /// All settings go with each other and with each verb. An entry adds nothing by itself: it holds no lock and no place.
 ///
 /// ```
-/// use keyqueue::{Added, Full, ValueQueue, WorkQueue, merge};
+/// use keyqueue::{Added, Full, WorkQueue, merge};
 /// use std::time::Duration;
 ///
-/// let builder = WorkQueue::builder().merge(merge::append).levels(3).capacity(1);
-/// let queue: ValueQueue<String, Vec<u32>> = builder.build()?;
+/// let queue = WorkQueue::<String>::builder().merge(merge::append).levels(3).capacity(1).build()?;
 /// let delay = Duration::from_millis(100);
-/// let (added, receipt) = queue.entry_ref("a").level(0).after(delay).tracked().put(vec![1]);
-/// assert_eq!(added, Added::Delayed);
-/// let Full((key, value)) = queue.entry_ref("b").refuse().put(vec![2]).unwrap_err();
+/// let (entry, receipt) = queue.entry_ref("a").level(0).after(delay).tracked();
+/// assert_eq!(entry.put(vec![1]), Added::Delayed);
+/// let Full((key, value)) = queue.entry_ref("b").try_put(vec![2]).unwrap_err();
 /// assert_eq!((key, value), ("b", vec![2]));
 ///
 /// let item = queue.get().unwrap(); // a tenth of a second later
@@ -58,114 +56,32 @@ use key::{Key, Spot};
 /// assert_eq!(receipt.wait(), keyqueue::Ended::Done);
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
-#[must_use = "an entry adds nothing before `add`, `put` or `update`"]
-pub struct Entry<'q, N, X, W = Exceeds, T = Untracked> {
-    pub(crate) target: Target<'q, N, X>,
-    pub(crate) patience: Patience,
-    modes: PhantomData<(W, T)>,
+#[must_use = "an entry adds nothing before a verb, such as `add` or `put`"]
+pub struct Entry<'q, K, V, X> {
+    target: Target<'q, K, V, X>,
+    patience: Patience,
+    receipts: Option<Box<Receipts>>,
 }
 
 /// Where and when an entry adds its key.
-pub(crate) struct Target<'q, N, X> {
-    pub(crate) at: Spot<'q, N>,
-    pub(crate) key: X,
-    pub(crate) delay: Option<Wait>,
+struct Target<'q, K, V, X> {
+    at: Spot<'q, K, V>,
+    key: X,
+    delay: Option<Wait>,
 }
 
-/// What the verbs of an [`Entry`] return: of one that does not fail for lack of room just what was added, and
-/// otherwise a [`Result`], whose error has what was passed.
-pub trait Waiting {
-    /// What a verb returns.
-    type Result<T, B>;
-
-    #[doc(hidden)]
-    fn result<T, B>(added: Result<T, B>) -> Self::Result<T, B>;
-}
-
-/// An entry that exceeds the bound of the queue.
-#[derive(Debug)]
-pub struct Exceeds;
-
-/// An entry that [waits](Entry::wait) for room.
-#[derive(Debug)]
-pub struct Waits;
-
-/// An entry that is refused if there is no room [now](Entry::refuse) or [in time](Entry::within).
-#[derive(Debug)]
-pub struct Refuses;
-
-macro_rules! never_fails {
-    ($($mode:ident),*) => {$(
-        impl Waiting for $mode {
-            type Result<T, B> = T;
-
-            #[inline]
-            fn result<T, B>(added: Result<T, B>) -> T {
-                added.unwrap_or_else(|_| unreachable!("it is not refused for lack of room"))
-            }
-        }
-    )*};
-}
-
-never_fails!(Exceeds, Waits);
-
-impl Waiting for Refuses {
-    type Result<T, B> = Result<T, Full<B>>;
-
-    #[inline]
-    fn result<T, B>(added: Result<T, B>) -> Result<T, Full<B>> {
-        added.map_err(Full)
-    }
-}
-
-/// What the verbs of an [`Entry`] return of what was added.
-pub trait Tracking {
-    /// [`Added`], or also a [`Receipt`].
-    type Output;
-
-    #[doc(hidden)]
-    const IS_TRACKED: bool;
-
-    #[doc(hidden)]
-    fn output(added: Added, receipt: Option<Receipt>) -> Self::Output;
-}
-
-/// An entry without a receipt.
-#[derive(Debug)]
-pub struct Untracked;
-
-/// An entry with a [receipt](Entry::tracked).
-#[derive(Debug)]
-pub struct Tracked;
-
-impl Tracking for Untracked {
-    type Output = Added;
-    const IS_TRACKED: bool = false;
-
-    #[inline]
-    fn output(added: Added, _: Option<Receipt>) -> Added {
-        added
-    }
-}
-
-impl Tracking for Tracked {
-    type Output = (Added, Receipt);
-    const IS_TRACKED: bool = true;
-
-    fn output(added: Added, receipt: Option<Receipt>) -> (Added, Receipt) {
-        (added, receipt.expect("a tracked entry has one"))
-    }
-}
-
-impl<N: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<N, S> {
+impl<K, V, S> WorkQueue<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + 'static,
+    S: BuildHasher,
+{
     /// Returns the entry of a key, to add it with other settings than [`add`](Self::add) does: see [`Entry`].
-    ///
-    /// In a [`ValueQueue<K, V>`](crate::ValueQueue) the key is a `K`.
     ///
     /// ```
     /// # use keyqueue::{Added, WorkQueue};
     /// let queue = WorkQueue::<&str>::builder().levels(2).capacity(10).build()?;
-    /// assert_eq!(queue.entry("a").level(0).refuse().add(), Ok(Added::Queued));
+    /// assert_eq!(queue.entry("a").level(0).try_add(), Ok(Added::Queued));
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     ///
@@ -173,7 +89,7 @@ impl<N: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<N, S> {
     ///
     /// Panics if the key's `Hash` panics.
     #[inline]
-    pub fn entry<P: IntoKey<N>>(&self, key: P) -> Entry<'_, N, Owned<P>> {
+    pub fn entry(&self, key: K) -> Entry<'_, K, V, Owned<K>> {
         let hash = hash_of(&self.hasher, &key);
         Entry::new(&self.core, Owned { key, hash })
     }
@@ -182,8 +98,8 @@ impl<N: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<N, S> {
     /// [`entry`](Self::entry).
     ///
     /// ```
-    /// # use keyqueue::{Added, ValueQueue, WorkQueue, merge};
-    /// let queue: ValueQueue<String, _> = WorkQueue::builder().merge(merge::latest).build()?;
+    /// # use keyqueue::{Added, WorkQueue, merge};
+    /// let queue = WorkQueue::<String>::builder().merge(merge::latest).build()?;
     /// assert_eq!(queue.entry_ref("sensor").put(1), Added::Queued);
     /// assert_eq!(queue.entry_ref("sensor").put(2), Added::Merged); // allocates nothing
     /// # Ok::<(), keyqueue::ConfigError>(())
@@ -193,16 +109,16 @@ impl<N: Hash + Eq + Send + Sync + 'static, S: BuildHasher> WorkQueue<N, S> {
     ///
     /// Panics if the key's `Hash` panics.
     #[inline]
-    pub fn entry_ref<'k, Q>(&self, key: &'k Q) -> Entry<'_, N, Borrowed<'k, Q>>
+    pub fn entry_ref<'k, Q>(&self, key: &'k Q) -> Entry<'_, K, V, Borrowed<'k, Q>>
     where
-        Q: Hash + Eq + ToOwned<Owned: IntoKey<N>> + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let hash = hash_of(&self.hasher, key);
         Entry::new(&self.core, Borrowed { key, hash })
     }
 }
 
-impl<N> KeyHandle<N> {
+impl<K, V> KeyHandle<K, V> {
     /// Returns the entry of the key, to add it without hashing and without the table: see [`Entry`].
     ///
     /// ```
@@ -213,29 +129,21 @@ impl<N> KeyHandle<N> {
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     #[inline]
-    pub fn entry(&self) -> Entry<'_, N, &Self> {
+    pub fn entry(&self) -> Entry<'_, K, V, &Self> {
         Entry::new(self.parts().0, self)
     }
 }
 
-impl<'q, N, X> Entry<'q, N, X> {
+impl<'q, K, V, X> Entry<'q, K, V, X> {
     #[inline]
-    fn new(core: &'q Arc<Core<N>>, key: X) -> Self {
+    fn new(core: &'q Arc<Core<K, V>>, key: X) -> Self {
         let level = core.default_level();
         let at = Spot { core, level };
         let delay = None;
-        let target = Target { at, key, delay };
-        Entry::with(target, Patience::Exceeds)
-    }
-}
-
-impl<'q, N, X, W, T> Entry<'q, N, X, W, T> {
-    #[inline]
-    pub(crate) fn with(target: Target<'q, N, X>, patience: Patience) -> Self {
         Entry {
-            target,
-            patience,
-            modes: PhantomData,
+            target: Target { at, key, delay },
+            patience: Patience::Now,
+            receipts: None,
         }
     }
 
@@ -272,7 +180,7 @@ impl<'q, N, X, W, T> Entry<'q, N, X, W, T> {
     /// the queue's [`DelayPolicy`](crate::DelayPolicy) decides between two.
     ///
     /// A value is delivered with the key: no earlier, unless the key is delivered before for another reason, for
-    /// example because of a [`put`](crate::ValueQueue::put). Then it goes with that delivery, in the order in
+    /// example because of a [`put`](WorkQueue::put). Then it goes with that delivery, in the order in
     /// which the values were put. A delay that is [cancelled](WorkQueue::cancel) drops the value, unless the key is
     /// queued, too.
     ///
@@ -337,39 +245,10 @@ impl<'q, N, X, W, T> Entry<'q, N, X, W, T> {
         });
         self
     }
-}
-
-impl<'q, N, X, T> Entry<'q, N, X, Exceeds, T> {
-    /// Refuses the add if the queue has no room for it, or if others wait for room (B1, B2): the verb then returns
-    /// [`Full`] with all that was passed. See [`Builder::capacity`](crate::Builder::capacity); in a queue without
-    /// a bound there is always room.
-    ///
-    /// If keys are counted, a key that is queued, delayed or processing needs no room, and in a queue of values a
-    /// key whose value waits. By weight, each put needs room; an update, whose weight is only known afterwards,
-    /// needs room for 1.
-    ///
-    /// Adds that run at the same time may be refused for room that one of them holds only until it has found that its
-    /// key is there already, or whose key is not queued yet.
-    ///
-    /// ```
-    /// # use keyqueue::{Added, Full, WorkQueue};
-    /// let queue = WorkQueue::<&str>::builder().capacity(2).build()?;
-    /// assert_eq!(queue.entry("a").refuse().add(), Ok(Added::Queued));
-    /// assert_eq!(queue.entry("b").refuse().add(), Ok(Added::Queued));
-    /// assert_eq!(queue.entry("a").refuse().add(), Ok(Added::Merged)); // needs no room
-    /// assert_eq!(queue.entry("c").refuse().add(), Err(Full("c")));
-    /// let item = queue.get().unwrap(); // makes room
-    /// assert_eq!(queue.entry("c").refuse().add(), Ok(Added::Queued));
-    /// # Ok::<(), keyqueue::ConfigError>(())
-    /// ```
-    #[inline]
-    pub fn refuse(self) -> Entry<'q, N, X, Refuses, T> {
-        Entry::with(self.target, Patience::Refuses)
-    }
 
     /// Waits until the queue has room for the add (B2), and blocks the thread. Adds that wait get room
     /// in the order in which they came, even if the key needs no room by then. A shut-down ends the wait with
-    /// [`Added::ShutDown`].
+    /// [`Added::ShutDown`](crate::Added::ShutDown).
     ///
     /// A consumer that waits for room in its own queue may deadlock: adds of consumers should not wait.
     ///
@@ -390,85 +269,64 @@ impl<'q, N, X, T> Entry<'q, N, X, Exceeds, T> {
     /// ```
     #[doc(alias = "backpressure")]
     #[inline]
-    pub fn wait(self) -> Entry<'q, N, X, Waits, T> {
-        Entry::with(self.target, Patience::Waits(None))
+    pub fn wait(mut self) -> Self {
+        self.patience = Patience::Forever;
+        self
     }
 
-    /// Waits for room like [`wait`](Self::wait), but for at most `limit`; then the verb returns [`Full`] with
-    /// all that was passed, also if the key has come meanwhile and needs no room any more. A limit that the clock
-    /// cannot represent, such as [`Duration::MAX`], is none.
+    /// Waits for room like [`wait`](Self::wait), but for at most `limit`; after that the verb does what it does without
+    /// room, also if the key has come by then and needs no room any more. A limit that the clock cannot represent, such
+    /// as [`Duration::MAX`], is none.
     #[doc(alias = "timeout")]
     #[inline]
-    pub fn within(self, limit: Duration) -> Entry<'q, N, X, Refuses, T> {
-        Entry::with(self.target, Patience::Waits(Some(limit)))
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.patience = Patience::Within(limit);
+        self
     }
-}
 
-impl<N: Send + Sync + 'static, X: EntryKey<N>, W: Waiting> Entry<'_, N, X, W> {
-    /// Adds the key, as [`WorkQueue::add`] does. [`Full`] gives back the key, or the reference to it.
+    /// Returns also a [`Receipt`], which ends when the delivery of the value has ended: to acknowledge a message after the
+    /// work.
     ///
-    /// In a queue of values this adds no value, and a key is delivered only with one: use [`put`](Self::put) or
-    /// [`update`](Self::update).
-    ///
-    /// # Panics
-    ///
-    /// Panics if `Hash`, `Eq` or the copy of a borrowed key panics; then nothing was added.
-    #[inline]
-    pub fn add(self) -> W::Result<Added, X::Back> {
-        let added = self.target.run(self.patience);
-        W::result(added.map_err(|full| full.key.back()))
-    }
-}
-
-impl<N: Send + Sync + 'static, X: EntryKey<N>> Entry<'_, N, X> {
-    /// Adds the key like [`add`](Self::add), and waits for room in a task, of any executor, as
-    /// [`wait`](Self::wait) does in a thread.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future before it is ready drops the key, and loses its place among the adds that
-    /// wait. It has added nothing then.
+    /// Several adds may share one delivery; each of their receipts ends then. The receipt of an add that
+    /// the queue refuses because it is shut down has ended already, as [`Ended::Dropped`](crate::Ended::Dropped). So
+    /// does one whose entry is dropped or refused, and that of an [`add`](Self::add), which adds no value, if the key has none
+    /// at its delivery.
     ///
     /// ```
-    /// # use keyqueue::{Added, WorkQueue};
-    /// # pollster::block_on(async {
-    /// let queue = WorkQueue::<&str>::builder().capacity(1).build()?;
-    /// assert_eq!(queue.entry("a").add_async().await, Added::Queued);
-    /// let add = queue.entry("b").add_async();
-    /// let get = async { queue.get_async().await.unwrap().done() };
-    /// assert_eq!(futures_lite::future::zip(add, get).await.0, Added::Queued);
+    /// # use keyqueue::{Ended, WorkQueue, merge};
+    /// let queue = WorkQueue::builder().merge(merge::sum).build()?;
+    /// let (entry, first) = queue.entry("a").tracked();
+    /// entry.put(1);
+    /// let (entry, second) = queue.entry("a").tracked();
+    /// entry.update(|sum| *sum += 2);
+    /// let item = queue.get().unwrap();
+    /// let (entry, third) = queue.entry("a").tracked();
+    /// entry.put(3); // for the next delivery
+    /// item.done();
+    /// assert_eq!((first.wait(), second.wait()), (Ended::Done, Ended::Done));
+    /// assert_eq!(third.ended(), None);
     /// # Ok::<(), keyqueue::ConfigError>(())
-    /// # }).unwrap();
     /// ```
     ///
     /// # Panics
     ///
-    /// Panics if [`add`](Self::add) would.
-    pub async fn add_async(self) -> Added {
-        run_async(self.target).await
-    }
-}
-
-impl<'q, N: Send + Sync + 'static, X: Key<N>> Attempt for Target<'q, N, X> {
-    type Turn = Turn<'q>;
-
+    /// Panics if the queue was built without [`merge`](crate::Builder::merge). Where the value does not matter, build it
+    /// with [`merge::latest`](crate::merge::latest) and put a `()`.
+    #[doc(alias("ack", "acknowledge"))]
     #[inline]
-    fn attempt(self, admission: Admission<Turn<'q>>) -> Result<Added, Self> {
-        let (at, mut share) = (self.at, admission.share(self.at.core.room()));
-        let added = match self.delay {
-            None => self.key.add(at, &mut share),
-            Some(delay) => self.key.delay(at, delay, &mut share),
-        };
-        added.map_err(|key| Target { key, ..self })
-    }
-
-    fn turn(&self) -> Turn<'q> {
-        let room = self.at.core.room();
-        Turn::new(room.expect("only a bounded queue is full"), 1)
+    pub fn tracked(mut self) -> (Self, Receipt) {
+        let values = self.target.at.core.values();
+        assert!(
+            values.is_some(),
+            "tracked adds need a queue with `Builder::merge`"
+        );
+        let (obligation, receipt) = receipt();
+        self.receipts = Some(Receipts::of(obligation));
+        (self, receipt)
     }
 }
 
-impl<N, X, W, T> fmt::Debug for Entry<'_, N, X, W, T> {
+impl<K, V, X> fmt::Debug for Entry<'_, K, V, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry")
             .field("level", &self.target.at.level)
@@ -479,7 +337,7 @@ impl<N, X, W, T> fmt::Debug for Entry<'_, N, X, W, T> {
 }
 
 /// The error of an add for which the queue has no room. It has what was to be added: see
-/// [`Entry::refuse`].
+/// [`Entry::try_add`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Full<T>(pub T);
 

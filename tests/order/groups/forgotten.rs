@@ -110,7 +110,7 @@ fn groups_whose_hold_was_ended_are_forgotten() {
             if number % 2 == 0 {
                 queue.add(number);
             }
-            assert!(queue.release_group(&group));
+            assert!(queue.hold_group(&group, Duration::ZERO));
             queue.try_get().ok();
         }
         queue.shrink();
@@ -154,7 +154,7 @@ fn groups_are_forgotten_although_a_clone_of_one_has_panicked() {
         // It need not clone.
         let _ = catch_unwind(AssertUnwindSafe(|| queue.hold_group(&group, HOUR)));
         CLONES_LEFT.set(usize::MAX);
-        assert!(queue.release_group(&group));
+        assert!(queue.hold_group(&group, Duration::ZERO));
     }
     drop(group);
     assert_eq!(queue.groups::<Counted>().len(), 100);
@@ -310,7 +310,7 @@ fn a_key_that_is_queued_while_groups_are_listed_is_in_the_group_that_it_was_queu
     });
     let queue = Arc::new(queue);
     queue.add(1);
-    let item = queue.get_owned().unwrap();
+    let item = queue.get().unwrap().into_owned();
     queue.shrink(); // forgets the group, which has no limit
     let again = Arc::clone(&queue);
     *hook.lock().unwrap() = Some(Box::new(move || {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{grouped, groups_of, keys, turns};
 use crate::common::timed::{HOUR, built, secs};
 use crate::common::{Task, take_all, watchdog};
-use keyqueue::worker::{Outcome, Workers};
+use keyqueue::worker::{Job, Outcome, Workers};
 use keyqueue::{Added, Builder, WorkQueue};
 
 #[test] // G6
@@ -38,7 +38,7 @@ fn a_hold_can_be_replaced_and_released() {
     assert_eq!(groups_of(&queue, 1), ["a"]);
     assert!(queue.hold_group(&"a", HOUR));
     let mut task = Task::waiting(Box::pin(queue.get_async()));
-    assert!(queue.release_group(&"a"));
+    assert!(queue.hold_group(&"a", Duration::ZERO));
     assert_eq!(task.wakes(), 1);
     assert_eq!(*task.output().unwrap(), ("a", 1));
     // Again while its earlier time is still waited for.
@@ -57,7 +57,7 @@ fn a_hold_without_end_is_kept_without_keys() {
     queue.add(("a", 1));
     time.advance(HOUR);
     assert!(queue.try_get().is_err());
-    assert!(queue.release_group(&"a"));
+    assert!(queue.hold_group(&"a", Duration::ZERO));
     assert_eq!(take_all(&queue), [("a", 1)]);
 }
 
@@ -66,7 +66,7 @@ fn another_type_of_group_is_held_by_nobody() {
     let queue = turns();
     queue.add(("a", 1));
     assert!(!queue.hold_group(&7_u32, HOUR));
-    assert!(!queue.release_group(&String::from("a")));
+    assert!(!queue.hold_group(&String::from("a"), Duration::ZERO));
     assert!(queue.groups::<u32>().is_empty());
     assert_eq!(take_all(&queue), [("a", 1)]);
     let plain = WorkQueue::<u64>::new();
@@ -108,7 +108,7 @@ fn a_worker_holds_the_group_of_its_key() {
 fn the_hold_of_an_outcome_does_not_shorten_another_one() {
     let (queue, _time) = grouped(|builder| builder);
     queue.add(("a", 1));
-    let hold = |_: &_| {
+    let hold = |_: Job<'_, _>| {
         // Meanwhile the tenant is stopped for an hour.
         assert!(queue.hold_group(&"a", HOUR));
         queue.shut_down();

@@ -6,7 +6,7 @@ use super::{grouped, keys};
 use crate::common::timed::{DAY, HOUR, built, secs};
 use crate::common::{Task, figures, scaled, take_all};
 use keyqueue::DrainEnd;
-use keyqueue::worker::{Outcome, Workers};
+use keyqueue::worker::{Job, Outcome, Workers};
 
 /// Beyond the end of every clock, 292 years, also if the hold begins with the clock.
 const ENDLESS: [Duration; 4] = [
@@ -31,7 +31,7 @@ fn an_endless_hold_of_a_group_without_keys_is_not_forgotten() {
             assert_eq!(take_all(&queue), [("b", 1)], "held for {hold:?}");
             time.advance(Duration::MAX);
             assert!(queue.try_get().is_err(), "held for {hold:?}");
-            assert!(queue.release_group(&"a"));
+            assert!(queue.hold_group(&"a", Duration::ZERO));
             assert_eq!(take_all(&queue), [("a", 1)]);
         }
     }
@@ -49,7 +49,7 @@ fn an_endless_hold_survives_many_other_groups() {
     assert!(queue.try_get().is_err()); // sweeps
     queue.add(0);
     assert!(queue.try_get().is_err());
-    assert!(queue.release_group(&0_u64));
+    assert!(queue.hold_group(&0_u64, Duration::ZERO));
     assert_eq!(take_all(&queue), [0]);
 }
 
@@ -67,7 +67,7 @@ fn an_endless_hold_is_reported_as_long_as_it_lasts() {
             queue.shrink();
             queue.add(("a", 1));
         }
-        assert!(queue.release_group(&"a"));
+        assert!(queue.hold_group(&"a", Duration::ZERO));
         assert_eq!(queue.groups::<&str>()[0].held_for, None);
         assert_eq!(take_all(&queue), [("a", 1)]);
         queue.shrink();
@@ -87,7 +87,7 @@ fn an_endless_hold_of_keys_ends_with_a_release_or_another_hold() {
         queue.fire_due();
         assert!(queue.try_get().is_err());
         let mut task = Task::waiting(queue.get_async());
-        assert!(queue.release_group(&"a"));
+        assert!(queue.hold_group(&"a", Duration::ZERO));
         assert_eq!(task.wakes(), 1);
         assert_eq!(*task.output().unwrap(), ("a", 1));
         // A later call replaces it.
@@ -106,7 +106,7 @@ fn an_endless_hold_of_keys_ends_with_a_release_or_another_hold() {
 fn an_endless_hold_of_an_outcome_is_kept_without_keys() {
     let (queue, time) = grouped(|builder| builder);
     queue.add(("a", 1));
-    let hold = |_: &_| {
+    let hold = |_: Job<'_, _>| {
         // No retry: the group is left without a key.
         queue.shut_down_now();
         Outcome::HoldGroup(Duration::MAX)
@@ -126,7 +126,7 @@ fn a_drain_tells_what_an_endless_hold_keeps_and_an_abort_ends_it() {
     let drained = queue.drain_timeout(Duration::ZERO);
     assert_eq!((drained.end, drained.left.queued), (DrainEnd::TimedOut, 3));
     assert!(queue.try_get().is_err());
-    assert!(queue.release_group(&"a"));
+    assert!(queue.hold_group(&"a", Duration::ZERO));
     queue.try_get().unwrap().done();
     assert!(queue.hold_group(&"a", Duration::MAX));
     assert_eq!(figures(queue.shut_down_now()), (2, 0, 0));

@@ -162,7 +162,7 @@ fn keys_with_values_take_turns() {
     let append = |older: &mut u32, newer| *older = 10 * *older + newer;
     let queue = WorkQueue::builder()
         .merge(append)
-        .group_by(|key: &keyqueue::Valued<Key, u32>| key.0)
+        .group_by(|key: &Key| key.0)
         .build()
         .unwrap();
     queue.put(("a", 1), 1);
@@ -176,9 +176,9 @@ fn keys_with_values_take_turns() {
 #[test] // G1 B1 B2
 fn groups_and_a_bound_work_together() {
     let (queue, _) = grouped(|builder| builder.capacity(2));
-    queue.entry(("a", 1)).refuse().add().unwrap();
-    queue.entry(("a", 2)).refuse().add().unwrap();
-    assert!(queue.entry(("b", 1)).refuse().add().is_err());
+    queue.entry(("a", 1)).try_add().unwrap();
+    queue.entry(("a", 2)).try_add().unwrap();
+    assert!(queue.entry(("b", 1)).try_add().is_err());
     let mut task = Task::waiting(Box::pin(queue.entry(("b", 1)).add_async()));
     assert_eq!(groups_of(&queue, 1), ["a"]);
     assert_eq!(task.output(), Added::Queued);

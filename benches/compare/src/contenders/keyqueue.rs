@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Outcome, Workers};
-use keyqueue::{Item, ValueQueue, WorkQueue, merge};
+use keyqueue::{Item, WorkQueue, merge};
 
 use crate::keys::Key;
 use crate::queue::{Delays, Event, Inboxes, Queue, Tasked};
@@ -60,8 +60,8 @@ fn reconcile(count: usize) -> Vec<f64> {
         queue.add_all(keys);
         queue.shut_down();
         let workers = Workers::new(&queue).tasks(reconcile::TASKS.into());
-        let run = workers.run_async(async |key: &String| {
-            deliver(key);
+        let run = workers.run_async(async |job| {
+            deliver(&job);
             Ok::<_, Infallible>(Outcome::Done)
         });
         run.await.expect("the number of tasks is allowed");
@@ -125,7 +125,7 @@ impl Tasked for WorkQueue<u64> {
     }
 }
 
-pub(super) struct Values(ValueQueue<u64, Vec<Event>>);
+pub(super) struct Values(WorkQueue<u64, Vec<Event>>);
 
 impl Inboxes for Values {
     fn new(_workers: usize) -> Self {
@@ -134,7 +134,7 @@ impl Inboxes for Values {
     }
 
     fn put(&self, key: u64, event: Event) {
-        self.0.update(key, |events| {
+        self.0.entry(key).update(|events| {
             // Most keys have one event, and `push` alone would make room for four.
             events.reserve_exact(usize::from(events.is_empty()));
             events.push(event);
@@ -143,7 +143,7 @@ impl Inboxes for Values {
 
     fn deliver(&self, mut work: impl FnMut(u64, &[Event])) {
         while let Some(item) = self.0.get() {
-            work(**item.key(), item.value());
+            work(*item, item.value());
             item.done();
         }
     }

@@ -15,7 +15,7 @@
 
 mod key;
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -171,14 +171,14 @@ impl Ledger {
     }
 
     /// Adds these keys in bulk; false if the queue is shut down.
-    pub fn add_all<K, S>(&self, queue: &WorkQueue<K, S>, numbers: &[u64]) -> bool
+    pub fn add_all<V, S>(&self, queue: &WorkQueue<Key, V, S>, numbers: &[u64]) -> bool
     where
-        K: From<Key> + Hash + Eq + Send + Sync + 'static,
+        V: Send + 'static,
         S: BuildHasher,
     {
         let announce = |&number: &u64| (self.account(number), self.account(number).announce());
         let announced: Vec<_> = numbers.iter().map(announce).collect();
-        let queued = queue.add_all(numbers.iter().map(|&number| self.key(number).into()));
+        let queued = queue.add_all(numbers.iter().map(|&number| self.key(number)));
         assert!(queued <= numbers.len(), "C6: {queued} became queued");
         self.queued_in_bulks.fetch_add(queued as u64, R);
         // If the queue was shut down under the bulk, it does not say which keys were refused.

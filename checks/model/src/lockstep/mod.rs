@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use crate::ledger::Key;
 use crate::{By, Naive, Op, Policy, Settings, Setup, Spreading};
-use keyqueue::entry::EntryKey;
 use keyqueue::{
-    Added, Builder, Clock, DelayPolicy, DrainEnd, Entry, GetAsync, GetError, Item, KeyHandle,
-    MockClock, WorkQueue,
+    Added, Builder, Clock, DelayPolicy, DrainEnd, GetAsync, GetError, Item, KeyHandle, MockClock,
+    WorkQueue,
 };
 
 use waiting::{Waiting, compare_wakes};
@@ -28,9 +27,9 @@ const DRAINERS: usize = 2;
 /// The clock stays below this, in nanoseconds: it ends at 2^64, and a bucket's tokens with it.
 const END: u128 = 1 << 62;
 
-type Queue = WorkQueue<Key, Spreading>;
-type Held<'q> = Item<'q, Key, Spreading>;
-type Getter<'q> = GetAsync<'q, Key, Spreading>;
+type Queue = WorkQueue<Key, (), Spreading>;
+type Held<'q> = Item<'q, Key>;
+type Getter<'q> = GetAsync<'q, Key>;
 type Drainer<'q> = Pin<Box<dyn Future<Output = keyqueue::Drained> + 'q>>;
 
 /// Takes all steps, and then delivers what is left.
@@ -102,18 +101,20 @@ impl<'q> Lockstep<'q> {
 
     /// Adds a key with settings (V6).
     fn enter(&mut self, id: u64, how: Settings) {
-        fn add<X: EntryKey<Key>>(entry: Entry<'_, Key, X>, how: Settings) -> Option<Added> {
-            let entry = how.of(entry);
-            match how.refuse {
-                true => entry.refuse().add().ok(),
-                false => Some(entry.add()),
-            }
+        // Of entries whose types of keys differ.
+        macro_rules! add {
+            ($entry:expr) => {
+                match (how.of($entry), how.refuse) {
+                    (entry, true) => entry.try_add().ok(),
+                    (entry, false) => Some(entry.add()),
+                }
+            };
         }
         let handle = self.handles.iter().find(|handle| handle.key().number == id);
         let added = match (how.by, handle) {
-            (By::Handle, Some(handle)) => add(handle.entry(), how),
-            (By::Ref, _) => add(self.queue.entry_ref(&self.key(id)), how),
-            _ => add(self.queue.entry(self.key(id)), how),
+            (By::Handle, Some(handle)) => add!(handle.entry()),
+            (By::Ref, _) => add!(self.queue.entry_ref(&self.key(id))),
+            _ => add!(self.queue.entry(self.key(id))),
         };
         let expected = self.model.enter(id, how);
         assert_eq!(added.is_some(), expected.is_some(), "B2: room for {id}");
@@ -457,7 +458,7 @@ pub(crate) fn take_one<T>(things: &mut Vec<T>, number: u8) -> Option<T> {
 }
 
 /// The settings of a queue that do not depend on what its keys are.
-pub(crate) fn settings<K>(setup: &Setup, clock: Clock) -> Builder<K, Spreading>
+pub(crate) fn settings<K>(setup: &Setup, clock: Clock) -> Builder<K, (), Spreading>
 where
     K: Hash + Eq + Send + Sync + 'static,
 {

@@ -14,11 +14,7 @@ use std::time::Duration;
 use crate::limit::Span;
 use crate::lockstep::{choose, settings, take_one};
 use crate::{By, Settings, Setup, Spreading};
-use keyqueue::entry::ValueKey;
-use keyqueue::{
-    Added, Clock, Entry, Full, GetError, KeyHandle, MockClock, Receipt, ValueItem, ValueQueue,
-    Valued, merge,
-};
+use keyqueue::{Clock, Full, GetError, Item, KeyHandle, MockClock, Receipt, WorkQueue, merge};
 
 use model::Model;
 pub use op::{ValueOp, ValueScript, Verb};
@@ -29,8 +25,8 @@ type Value = Vec<Number>;
 #[derive(Clone, Debug)]
 struct Number(u32, #[allow(dead_code, reason = "counts")] Arc<()>);
 
-type Queue = ValueQueue<u16, Value, Spreading>;
-type Held<'q> = ValueItem<'q, u16, Value, Spreading>;
+type Queue = WorkQueue<u16, Value, Spreading>;
+type Held<'q> = Item<'q, u16, Value>;
 
 /// Takes all steps, and then delivers what is left.
 pub fn run(setup: Setup, ops: &[ValueOp]) {
@@ -44,7 +40,7 @@ pub fn run(setup: Setup, ops: &[ValueOp]) {
     };
     let builder = match setup.groups() {
         0 => builder,
-        groups => builder.group_by(move |key: &Valued<u16, Value>| u64::from(**key) % groups),
+        groups => builder.group_by(move |key: &u16| u64::from(*key) % groups),
     };
     let queue = builder.build().expect("the settings are in range");
     let mut lockstep = Lockstep {
@@ -80,7 +76,7 @@ struct Lockstep<'q> {
     /// The next number.
     next: u32,
     items: Vec<(u16, Held<'q>)>,
-    handles: Vec<KeyHandle<Valued<u16, Value>>>,
+    handles: Vec<KeyHandle<u16, Value>>,
     receipts: Vec<(u32, Receipt)>,
 }
 
@@ -97,12 +93,36 @@ impl Lockstep<'_> {
 
     /// Puts or updates with settings (V6).
     fn enter(&mut self, key: u16, how: Settings, verb: Verb) {
-        let (number, value) = self.value();
-        let handle = self.handles.iter().find(|handle| **handle.key() == key);
+        let (number, mut value) = self.value();
+        let before = value.len();
+        let handle = self.handles.iter().find(|handle| *handle.key() == key);
+        // Of entries whose types of keys differ. `None` if it is refused; then all of the value comes back.
+        macro_rules! put {
+            ($entry:expr) => {{
+                let mut entry = how.of($entry);
+                let mut receipt = None;
+                if verb.tracked {
+                    let (tracked, its) = entry.tracked();
+                    (entry, receipt) = (tracked, Some(its));
+                }
+                let added = match (how.refuse, verb.update) {
+                    (false, false) => Some(entry.put(value)),
+                    (false, true) => Some(entry.update(|older| older.append(&mut value))),
+                    (true, false) => {
+                        let back = |Full((_, value)): Full<(_, Value)>| value.len();
+                        let put = entry.try_put(value).map_err(back);
+                        assert!(put.is_ok() || put == Err(before));
+                        put.ok()
+                    }
+                    (true, true) => entry.try_update(|older| older.append(&mut value)).ok(),
+                };
+                added.map(|added| (added, receipt))
+            }};
+        }
         let put = match (how.by, handle) {
-            (By::Handle, Some(handle)) => put(handle.entry(), how, verb, value),
-            (By::Ref, _) => put(self.queue.entry_ref(&key), how, verb, value),
-            _ => put(self.queue.entry(key), how, verb, value),
+            (By::Handle, Some(handle)) => put!(handle.entry()),
+            (By::Ref, _) => put!(self.queue.entry_ref(&key)),
+            _ => put!(self.queue.entry(key)),
         };
         let added = match put {
             Some((added, receipt)) => {
@@ -127,7 +147,10 @@ impl Lockstep<'_> {
             }
             ValueOp::Update(key) => {
                 let (key, (number, mut value)) = (self.key(key), self.value());
-                let added = self.queue.update(key, |older| older.append(&mut value));
+                let added = self
+                    .queue
+                    .entry(key)
+                    .update(|older| older.append(&mut value));
                 assert_eq!(
                     added,
                     self.model.put(key, Some(number)),
@@ -137,20 +160,20 @@ impl Lockstep<'_> {
             ValueOp::Enter(key, how, verb) => self.enter(self.key(key), how, verb),
             ValueOp::Add(key) => {
                 let key = self.key(key);
-                let added = self.queue.add(key.into());
+                let added = self.queue.add(key);
                 assert_eq!(added, self.model.put(key, None), "add of {key}");
             }
             // What a shut-down leaves behind stays until a sweep, and this may be one.
             ValueOp::Handle(_) | ValueOp::Shrink if self.model.is_shutting_down() => {}
             ValueOp::Handle(key) => {
                 let key = self.key(key);
-                self.handles.push(self.queue.handle(key.into()));
+                self.handles.push(self.queue.handle(key));
             }
             ValueOp::HandlePut(which) => {
                 let (number, value) = self.value();
                 let handle = choose(&self.handles, which)?;
                 let added = handle.put(value);
-                assert_eq!(added, self.model.put(**handle.key(), Some(number)));
+                assert_eq!(added, self.model.put(*handle.key(), Some(number)));
             }
             ValueOp::HandleDrop(which) => drop(take_one(&mut self.handles, which)?),
             ValueOp::Remove(key) => {
@@ -228,7 +251,8 @@ impl Lockstep<'_> {
             }
             ValueOp::TakeLeft => {
                 let left = self.queue.take_left().into_iter();
-                let left = left.map(|left| (left.key, (numbers(&left.value), left.reason)));
+                let left =
+                    left.map(|left| (left.key, (numbers(&left.value.unwrap()), left.reason)));
                 assert_eq!(
                     left.collect::<BTreeMap<_, _>>(),
                     self.model.take_left(),
@@ -250,7 +274,7 @@ impl Lockstep<'_> {
     fn get(&mut self) {
         match (self.queue.try_get(), self.model.get()) {
             (Ok(item), Some((key, expected))) => {
-                assert_eq!(**item.key(), key);
+                assert_eq!(*item.key(), key);
                 assert_eq!(
                     numbers(item.value()),
                     expected,
@@ -303,45 +327,4 @@ impl Lockstep<'_> {
 
 fn numbers(value: &Value) -> Vec<u32> {
     value.iter().map(|number| number.0).collect()
-}
-
-/// Puts or updates by an entry. `None` if it is refused; then all of the value comes back.
-fn put<X: ValueKey<u16, Value>>(
-    entry: Entry<'_, Valued<u16, Value>, X>,
-    how: Settings,
-    verb: Verb,
-    mut value: Value,
-) -> Option<(Added, Option<Receipt>)> {
-    let (entry, before) = (how.of(entry), value.len());
-    let alone = |added| (added, None);
-    let with = |(added, receipt)| (added, Some(receipt));
-    let back = |Full((_, value)): Full<(X::Back, Value)>| assert_eq!(value.len(), before);
-    match (how.refuse, verb.update, verb.tracked) {
-        (false, false, false) => Some(alone(entry.put(value))),
-        (false, false, true) => Some(with(entry.tracked().put(value))),
-        (false, true, false) => Some(alone(entry.update(|older| older.append(&mut value)))),
-        (false, true, true) => {
-            let added = entry.tracked().update(|older| older.append(&mut value));
-            Some(with(added))
-        }
-        (true, false, false) => entry.refuse().put(value).map_err(back).ok().map(alone),
-        (true, false, true) => entry
-            .refuse()
-            .tracked()
-            .put(value)
-            .map_err(back)
-            .ok()
-            .map(with),
-        (true, true, false) => {
-            let added = entry.refuse().update(|older| older.append(&mut value));
-            added.ok().map(alone)
-        }
-        (true, true, true) => {
-            let added = entry
-                .tracked()
-                .refuse()
-                .update(|older| older.append(&mut value));
-            added.ok().map(with)
-        }
-    }
 }

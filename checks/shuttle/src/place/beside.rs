@@ -40,7 +40,7 @@ impl<K: Kind> Place<K> {
             dawdle(20);
             if hold > AGE || once_in(2) {
                 note((0, Duration::ZERO));
-                assert!(self.queue.release_group(&group), "G6");
+                assert!(self.queue.hold_group(&group, Duration::ZERO), "G6");
             } else {
                 // So that the next one does not replace it.
                 while self.clock.now() < until {

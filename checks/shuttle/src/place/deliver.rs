@@ -13,7 +13,7 @@ use shuttle::sync::{Condvar, Mutex};
 
 use super::{AGE, Place, R, lock};
 use crate::plan::{GROUPS, KEYS, PRODUCERS};
-use crate::{Bag, DeliveryOf, How, Key, Kind, MS, below, dawdle, delay, group, once_in};
+use crate::{Bag, DeliveryOf, How, Kind, MS, below, dawdle, delay, group, once_in};
 
 /// The hold of a group: its number, and until when no key of the group may be delivered. The number is 0 if there is
 /// none.
@@ -165,8 +165,7 @@ impl<K: Kind> Place<K> {
     }
 
     pub(super) fn name(item: &DeliveryOf<'_, K>) -> (u64, usize) {
-        let key: &Key = item.key().borrow();
-        (key.number, group(key) as usize)
+        (item.number, group(item) as usize)
     }
 
     /// Checks that this delivery is allowed now.

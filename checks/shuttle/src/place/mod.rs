@@ -159,7 +159,7 @@ impl<K: Kind> Place<K> {
     /// be delivered before.
     fn while_added(&self, how: How) -> usize {
         match how {
-            How::WaitFor | How::Wait | How::Async | How::Dropped(_) => {
+            How::WaitFor | How::Exceed | How::Wait | How::Async | How::Dropped(_) => {
                 1 + self.plan.capacity.unwrap_or(0)
             }
             _ => 1 + usize::from(K::HAS_VALUES),

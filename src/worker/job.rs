@@ -1,0 +1,439 @@
+//! What a worker's function gets: the job.
+//!
+//! # What a job does
+//!
+//! | the job | threads | futures and tasks |
+//! | --- | --- | --- |
+//! | is dropped by the function, before or after it returns an error | nothing: the result of the function decides | the same |
+//! | is moved to a thread or task that outlives the function | cannot be: it borrows | the worker does not wait for it; a value that is still in it is lost, and the key is settled without one |
+//! | is leaked | the value stays with the key | the same as one that outlives |
+//! | the function panics | the panic counts as a failure; the value stays with the key | the same |
+//! | the future is cancelled | | the key is added again, with its value ([`requeue_cancelled`](super::Workers::requeue_cancelled)) |
+//!
+//! A thread's job borrows the item that the worker holds. A future may outlive any borrow, so its job owns the value, and
+//! gives it back when it is dropped: to its lane, from which the worker takes it before it settles the key or puts it
+//! back. There is one [`Lane`] for each task of the workers.
+
+use std::fmt;
+use std::mem;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Key, Loop, Verdict};
+use crate::engine::Core;
+use crate::keys::node::Interned;
+use crate::sync::Mutex;
+use crate::sync::catch_panic::{catch_panic, drop_caught};
+use crate::{Ended, Item, KeyHandle, RetryOnDrop};
+
+/// A key that is being processed, as the function of [`Workers`](super::Workers) gets it: it derefs to the key.
+///
+/// It is the same in threads, futures and tasks (W9). `Job<K>` is its type in a queue without values; the lifetime is
+/// how long a thread lends it, and `'static` in a future.
+///
+/// The function's result decides what becomes of the key; dropping the job decides nothing. To decide more than by an
+/// error, return [`give_up`](Self::give_up) or [`retry_after`](Self::retry_after) instead of one.
+///
+/// ```
+/// use keyqueue::WorkQueue;
+/// use keyqueue::worker::{Job, Workers};
+/// use std::num::ParseIntError;
+/// use std::time::Duration;
+///
+/// fn parse(job: Job<String>) -> Result<(), ParseIntError> {
+///     match job.parse::<u32>() {
+///         Ok(number) => println!("{number}, at try {}", job.attempt()),
+///         Err(error) if job.is_empty() => return job.give_up(error), // no other try would help
+///         Err(error) => return job.retry_after(error, Duration::from_millis(1)),
+///     }
+///     let _half = job[..1].parse::<u32>()?; // any other error: after the limiter's delay
+///     Ok(())
+/// }
+///
+/// let queue = WorkQueue::<String>::new();
+/// for key in ["7", "seven", ""] {
+///     queue.add_ref(key);
+/// }
+/// queue.shut_down();
+/// let given_up = std::sync::Mutex::new(Vec::new());
+/// Workers::new(&queue)
+///     .threads(1)
+///     .on_give_up(|key, _| given_up.lock().unwrap().push(key.clone()))
+///     .run(parse)?;
+/// assert_eq!(given_up.into_inner().unwrap(), ["seven", ""]); // a queue that is shut down refuses the retry
+/// # Ok::<(), keyqueue::ConfigError>(())
+/// ```
+pub struct Job<'j, K, V = ()> {
+    kind: Kind<'j, K, V>,
+    level: usize,
+    queue_time: Option<Duration>,
+}
+
+enum Kind<'j, K, V> {
+    Lent(Lent<'j, K, V>),
+    Owned(Owned<K, V>),
+}
+
+/// What a thread lends.
+struct Lent<'j, K, V> {
+    core: &'j Arc<Core<K, V>>,
+    key: &'j Interned<K>,
+    /// `None` in a queue without values.
+    value: Option<&'j mut Option<V>>,
+    mark: &'j mut Mark,
+    /// Asks the limiter.
+    attempt: &'j (dyn Fn() -> u32 + Sync),
+}
+
+/// What a future owns.
+struct Owned<K, V> {
+    key: KeyHandle<K, V>,
+    attempt: u32,
+    back: Back<V>,
+    lane: Arc<Mutex<Back<V>>>,
+}
+
+/// What a function has decided about its error.
+#[derive(Clone, Copy, Default)]
+pub(super) enum Mark {
+    #[default]
+    None,
+    GiveUp,
+    RetryAfter(Duration),
+}
+
+impl Mark {
+    /// Returns what a function has returned, with what it has decided.
+    pub(super) fn on<E>(self, verdict: Verdict<E>) -> Verdict<E> {
+        match (self, verdict) {
+            (Mark::GiveUp, Verdict::Retry(error)) => Verdict::GiveUp(error),
+            (Mark::RetryAfter(delay), Verdict::Retry(error)) => Verdict::RetryAfter(error, delay),
+            (_, verdict) => verdict,
+        }
+    }
+}
+
+/// What a job of a future gives back.
+pub(super) struct Back<V> {
+    value: Option<V>,
+    mark: Mark,
+}
+
+impl<V> Default for Back<V> {
+    fn default() -> Self {
+        let (value, mark) = (None, Mark::None);
+        Back { value, mark }
+    }
+}
+
+impl<K, V> Job<'_, K, V> {
+    /// Returns the key.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        match &self.kind {
+            Kind::Lent(job) => job.key.key(),
+            Kind::Owned(job) => job.key.key(),
+        }
+    }
+
+    /// Returns the value: all that was put for the key since its last delivery began, merged.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the value was [taken](Self::take), or if the queue was built without [`merge`](crate::Builder::merge).
+    #[must_use]
+    pub fn value(&self) -> &V {
+        let value = match &self.kind {
+            Kind::Lent(job) => job.value.as_ref().and_then(|value| value.as_ref()),
+            Kind::Owned(job) => job.back.value.as_ref(),
+        };
+        value.expect(TAKEN)
+    }
+
+    /// Returns the value, to be changed. What the function leaves in it goes with a retry, and with
+    /// [`RequeueAfter`](super::Outcome::RequeueAfter) and its like, and newer values are merged into it (V3). After a
+    /// success it is dropped.
+    ///
+    /// ```
+    /// use keyqueue::worker::Workers;
+    /// use keyqueue::{WorkQueue, merge};
+    ///
+    /// let queue = WorkQueue::builder().merge(merge::append).build()?;
+    /// queue.put("a", vec![1, 2]);
+    /// queue.put("a", vec![3]);
+    /// Workers::new(&queue)
+    ///     .threads(1)
+    ///     .max_retries(1)
+    ///     .on_give_up(|key, given_up| {
+    ///         assert_eq!((*key, given_up.value), ("a", Some(vec![2, 3])));
+    ///         assert_eq!(given_up.failure.to_string(), "2 is even");
+    ///         queue.shut_down();
+    ///     })
+    ///     .run(|mut job| {
+    ///         while let Some(number) = job.value().first() {
+    ///             if number % 2 == 0 {
+    ///                 return Err(format!("{number} is even"));
+    ///             }
+    ///             job.value_mut().remove(0); // a retry does not see it again
+    ///         }
+    ///         Ok(())
+    ///     })?;
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`value`](Self::value).
+    #[must_use]
+    pub fn value_mut(&mut self) -> &mut V {
+        self.slot().and_then(Option::as_mut).expect(TAKEN)
+    }
+
+    /// Takes the value out; `None` if it was taken before, or if the queue carries none.
+    ///
+    /// If the work fails after this, the key is not tried again for this value: its receipts end as
+    /// [`GivenUp`](crate::Ended::GivenUp), and `on_give_up` is not called. So take it when the work has succeeded, or
+    /// clone it.
+    #[must_use]
+    pub fn take(&mut self) -> Option<V> {
+        self.slot()?.take()
+    }
+
+    fn slot(&mut self) -> Option<&mut Option<V>> {
+        match &mut self.kind {
+            Kind::Lent(job) => job.value.as_deref_mut(),
+            Kind::Owned(job) => Some(&mut job.back.value),
+        }
+    }
+
+    /// Returns the number of the try, from 1: one more than the number of
+    /// [retries that count](super#which-retries-count).
+    ///
+    /// ```
+    /// use keyqueue::WorkQueue;
+    /// use keyqueue::worker::Workers;
+    ///
+    /// let queue = WorkQueue::from_iter(["key"]);
+    /// Workers::new(&queue).threads(1).run(|job| {
+    ///     if job.attempt() < 3 {
+    ///         return Err(format!("{} fails for time {}", *job, job.attempt()));
+    ///     }
+    ///     queue.shut_down();
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        match &self.kind {
+            Kind::Lent(job) => (job.attempt)(),
+            Kind::Owned(job) => job.attempt,
+        }
+    }
+
+    /// Returns the level at which the key was delivered; 0 in a queue without [levels](crate::Builder::levels).
+    #[must_use]
+    pub fn level(&self) -> usize {
+        self.level
+    }
+
+    /// Returns how long the key was queued before this delivery; `None` if the queue is not timed
+    /// ([`Builder::timing`](crate::Builder::timing)).
+    #[must_use]
+    pub fn queue_time(&self) -> Option<Duration> {
+        self.queue_time
+    }
+
+    /// Returns a handle to the key, which adds it again and may outlive the job.
+    ///
+    /// # Panics
+    ///
+    /// Panics if 2^25 handles to the key are alive.
+    pub fn handle(&self) -> KeyHandle<K, V> {
+        let handle = match &self.kind {
+            Kind::Lent(job) => KeyHandle::new(Arc::clone(job.core), job.key.pin()),
+            Kind::Owned(job) => job.key.share(),
+        };
+        handle.granted()
+    }
+
+    /// Returns `error`, and gives the key up if the function returns an error: another try would fail, too. Like
+    /// [`Verdict::GiveUp`].
+    ///
+    /// # Errors
+    ///
+    /// Always returns `error`, for the function to return.
+    pub fn give_up<T, E>(mut self, error: E) -> Result<T, E> {
+        *self.mark() = Mark::GiveUp;
+        Err(error)
+    }
+
+    /// Returns `error`, and retries the key after `delay`, instead of the limiter's, if the function returns an error. Like
+    /// [`Verdict::RetryAfter`].
+    ///
+    /// # Errors
+    ///
+    /// Always returns `error`, for the function to return.
+    pub fn retry_after<T, E>(mut self, error: E, delay: Duration) -> Result<T, E> {
+        *self.mark() = Mark::RetryAfter(delay);
+        Err(error)
+    }
+
+    fn mark(&mut self) -> &mut Mark {
+        match &mut self.kind {
+            Kind::Lent(job) => job.mark,
+            Kind::Owned(job) => &mut job.back.mark,
+        }
+    }
+}
+
+const TAKEN: &str = "the value was taken, or the queue has none";
+
+impl<K, V> Drop for Owned<K, V> {
+    fn drop(&mut self) {
+        // The lane is empty: it has one job at a time.
+        *self.lane.lock() = mem::take(&mut self.back);
+    }
+}
+
+impl<K, V> Deref for Job<'_, K, V> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        self.key()
+    }
+}
+
+impl<K: fmt::Debug, V> fmt::Debug for Job<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("key", self.key())
+            .field("attempt", &self.attempt())
+            .field("level", &self.level)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
+    /// Calls a thread's function for an item.
+    pub(super) fn call(
+        &self,
+        f: impl FnOnce(Job<'_, K, V>) -> Verdict<E>,
+        item: &mut Item<'_, K, V>,
+    ) -> Verdict<E> {
+        let (level, queue_time) = (item.level(), item.queue_time());
+        let (core, held) = item.parts();
+        let (key, value) = match core.values() {
+            None => (&**held, None),
+            Some(values) => {
+                let (key, load) = held.split(&values.carries);
+                (key, Some(&mut load.value))
+            }
+        };
+        let mut mark = Mark::None;
+        let verdict = f(Job {
+            kind: Kind::Lent(Lent {
+                core,
+                key,
+                value,
+                mark: &mut mark,
+                attempt: &|| self.attempt(key.key()),
+            }),
+            level,
+            queue_time,
+        });
+        mark.on(verdict)
+    }
+
+    /// Returns the job of a future.
+    pub(super) fn own(&self, lent: &mut Lending<'_, K, V>) -> Job<'static, K, V> {
+        let (item, lane) = (&mut lent.item, Arc::clone(&lent.lane));
+        let (value, mark) = (item.take(), Mark::None);
+        Job {
+            kind: Kind::Owned(Owned {
+                key: item.handle(),
+                attempt: self.attempt(item),
+                back: Back { value, mark },
+                lane,
+            }),
+            level: item.level(),
+            queue_time: item.queue_time(),
+        }
+    }
+
+    fn attempt(&self, key: &K) -> u32 {
+        // The limiter is user code.
+        let retries = catch_panic(|| self.retries(key));
+        retries.unwrap_or(0).saturating_add(1)
+    }
+
+    /// Begins a call that may be cancelled. If what this returns is dropped, the key is added again, or
+    /// given up.
+    pub(super) fn lend<'q>(
+        &self,
+        item: Item<'q, K, V>,
+        lane: &Arc<Mutex<Back<V>>>,
+    ) -> RetryOnDrop<Lending<'q, K, V>> {
+        let lane = Arc::clone(lane);
+        // The key is processing, so the drop of its item queues it.
+        let cancelled: fn(_) = match self.requeue_cancelled {
+            true => |lent: Lending<'_, K, V>| _ = lent.take_back().0.add(),
+            false => |lent: Lending<'_, K, V>| lent.take_back().0.end_as(Ended::GivenUp),
+        };
+        RetryOnDrop::new(Lending { item, lane }, cancelled)
+    }
+
+    /// Begins the report of a retry that a shut-down has dropped, which may be cancelled. If what this returns is
+    /// dropped, the key is left, or given up.
+    pub(super) fn hold_dropped(&self, key: KeyHandle<K, V>) -> RetryOnDrop<KeyHandle<K, V>> {
+        RetryOnDrop::new(
+            key,
+            match self.requeue_cancelled {
+                true => |key| key.pin().state().refuse(),
+                false => drop,
+            },
+        )
+    }
+}
+
+/// Where the jobs of one task come back to.
+pub(super) struct Lane<V>(Arc<Mutex<Back<V>>>);
+
+impl<V> Lane<V> {
+    pub(super) fn new() -> Self {
+        Lane(Arc::default())
+    }
+
+    /// Returns the place for the next job, which is empty: another one, if an earlier job is still somewhere.
+    pub(super) fn next(&mut self) -> &Arc<Mutex<Back<V>>> {
+        if Arc::get_mut(&mut self.0).is_none() {
+            self.0 = Arc::default();
+        }
+        // Of a job that came back late. The drop of the value is user code.
+        let late = mem::take(&mut *self.0.lock());
+        drop_caught(late.value);
+        &self.0
+    }
+}
+
+/// An item during a call.
+pub(super) struct Lending<'q, K, V> {
+    pub(super) item: Item<'q, K, V>,
+    lane: Arc<Mutex<Back<V>>>,
+}
+
+impl<'q, K, V> Lending<'q, K, V> {
+    /// Ends the call: returns the item with what the function has left of the value, and what it has decided.
+    pub(super) fn take_back(self) -> (Item<'q, K, V>, Mark) {
+        let Lending { mut item, lane } = self;
+        let Back { value, mark } = mem::take(&mut *lane.lock());
+        if let (Some(loaded), Some(value)) = (item.loaded(), value) {
+            *loaded = Some(value);
+        }
+        (item, mark)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Queues without values, in which each verb for values does what is left of it (V6, W9).
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::common::timed::{HOUR, built, secs};
+use keyqueue::worker::{Outcome, Verdict, Workers};
+use keyqueue::{Added, DelayPolicy, Full, GetError, State, WorkQueue};
+
+#[test] // V6
+fn a_put_is_an_add() {
+    let queue = WorkQueue::<u64>::new();
+    let handle = queue.handle(1);
+    assert_eq!(queue.put(1, ()), Added::Queued);
+    assert_eq!(handle.put(()), Added::Merged);
+    assert_eq!(queue.entry_ref(&1).put(()), Added::Merged);
+    assert_eq!(
+        pollster::block_on(queue.entry(1).put_async(())),
+        Added::Merged
+    );
+    assert_eq!(queue.put(2, ()), Added::Queued);
+    let item = queue.get().unwrap();
+    assert_eq!((*item, queue.put(1, ())), (1, Added::Deferred));
+    drop(item);
+    let keys: Vec<u64> = queue.try_iter().map(|item| *item).collect();
+    assert_eq!(keys, [2, 1]);
+    queue.shut_down();
+    assert_eq!(queue.put(3, ()), Added::ShutDown);
+    assert_eq!(handle.put(()), Added::ShutDown);
+}
+
+#[test] // V6
+fn an_update_is_an_add_and_runs_if_that_is_accepted() {
+    let (queue, time) = built(|builder| builder.delay_policy(DelayPolicy::Earliest));
+    let calls = Cell::new(0);
+    let count = |(): &mut ()| calls.set(calls.get() + 1);
+    assert_eq!(queue.entry(1_u64).update(count), Added::Queued);
+    assert_eq!(queue.entry(1).try_update(count).ok(), Some(Added::Merged));
+    assert_eq!(queue.entry(2).after(secs(1)).update(count), Added::Delayed);
+    let task = queue.entry(2).after(HOUR).update_async(count);
+    assert_eq!(pollster::block_on(task), Added::Delayed);
+    assert_eq!((calls.get(), queue.len()), (4, 1));
+    time.advance(secs(1));
+    assert_eq!(queue.fire_due(), 1);
+    assert_eq!(queue.try_iter().count(), 2);
+    queue.shut_down();
+    assert_eq!(queue.entry(3).update(count), Added::ShutDown);
+    assert_eq!(calls.get(), 4);
+}
+
+#[test] // V6 B2
+fn what_there_is_no_room_for_comes_back_and_has_not_run() {
+    let (queue, _time) = built(|builder| builder.capacity(1));
+    queue.put(1_u64, ());
+    assert_eq!(queue.entry(1).try_put(()), Ok(Added::Merged));
+    assert_eq!(queue.entry(2).try_put(()), Err(Full((2, ()))));
+    assert_eq!(queue.handle(2).entry().try_put(()).ok(), None);
+    let calls = Cell::new(0);
+    let count = |(): &mut ()| calls.set(calls.get() + 1);
+    let Full((key, count)) = queue.entry_ref(&2).try_update(count).unwrap_err();
+    assert_eq!((*key, calls.get()), (2, 0));
+    count(&mut ());
+    // Without `try`, the bound is exceeded.
+    assert_eq!(queue.entry(2).put(()), Added::Queued);
+    assert_eq!((calls.get(), queue.len()), (1, 2));
+}
+
+#[test] // V6
+fn a_remove_takes_nothing_back() {
+    let queue = WorkQueue::<String>::new();
+    queue.put("a".into(), ());
+    queue.entry_ref("b").after(HOUR).put(());
+    assert_eq!(
+        (queue.remove("a"), queue.remove("b"), queue.remove("c")),
+        (None, None, None)
+    );
+    assert_eq!(queue.state("a"), State::Queued);
+    assert!(queue.cancel("b"), "the delay is still there");
+    assert_eq!(*queue.try_get().unwrap(), "a");
+    assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
+}
+
+#[test] // V6
+fn there_is_no_value_and_no_receipt() {
+    let queue = WorkQueue::<u64>::new();
+    queue.put(1, ());
+    let mut item = queue.get().unwrap();
+    assert_eq!(item.take(), None);
+    let text = |panic: Box<dyn std::any::Any + Send>| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned())
+    };
+    let panics: [&dyn Fn(); 2] = [&|| *item.value(), &|| drop(queue.entry(2).tracked())];
+    let texts = ["the value was taken", "`Builder::merge`"];
+    for (call, expected) in panics.into_iter().zip(texts) {
+        let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+        let text = text(panic).unwrap();
+        assert!(text.contains(expected), "{text}");
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| *item.value_mut())).is_err());
+    assert!(!queue.contains(&2));
+    queue.shut_down();
+    assert_eq!(item.retry(), Added::ShutDown);
+    let left = queue.take_left();
+    assert_eq!((left.len(), left[0].key, left[0].value), (1, 1, None));
+}
+
+#[test] // V6 W9
+fn a_job_of_a_key_without_a_value_has_none_and_its_handle_puts() {
+    let queue = WorkQueue::from_iter([1_u64]);
+    let run = Workers::new(&queue).threads(1).on_give_up(|key, end| {
+        assert_eq!((*key, end.value), (1, None));
+        queue.shut_down();
+    });
+    run.run(|mut job| {
+        assert_eq!(job.take(), None);
+        if job.attempt() == 1 {
+            assert_eq!(job.handle().put(()), Added::Deferred);
+            return Verdict::Retry("no");
+        }
+        let value = catch_unwind(AssertUnwindSafe(|| *job.value()));
+        assert!(value.is_err(), "{:?}", Outcome::Done);
+        Verdict::GiveUp("no")
+    })
+    .unwrap();
+}
