@@ -85,18 +85,18 @@ pub trait RateLimiter<K: ?Sized>: Send + Sync {
     /// /// Doubles the delays of a bucket.
     /// struct Twice(Bucket);
     ///
-    /// impl RateLimiter<str> for Twice {
-    ///     fn when(&self, key: &str) -> Duration {
+    /// impl<K: ?Sized> RateLimiter<K> for Twice { // of any keys
+    ///     fn when(&self, key: &K) -> Duration {
     ///         self.0.when(key) * 2
     ///     }
     ///
-    ///     fn reserve(&self, key: &str, used: &mut dyn FnMut(Duration) -> bool) -> bool {
+    ///     fn reserve(&self, key: &K, used: &mut dyn FnMut(Duration) -> bool) -> bool {
     ///         self.0.reserve(key, &mut |delay| used(delay * 2))
     ///     }
     ///
-    ///     fn forget(&self, _: &str) {}
+    ///     fn forget(&self, _: &K) {}
     ///
-    ///     fn num_requeues(&self, _: &str) -> u32 {
+    ///     fn num_requeues(&self, _: &K) -> u32 {
     ///         0
     ///     }
     /// }

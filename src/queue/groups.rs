@@ -23,7 +23,7 @@ impl<K: Send + Sync + 'static, V, S> Builder<K, V, S> {
     /// [level](Self::levels) (G4).
     ///
     /// `group_by` is called when a key becomes queued whose group the queue does not know, must always return the same group for a key, and should be
-    /// cheap. If it panics, or `Hash`, `Eq` or `Clone` of the group do, the panic hook reports that, and the
+    /// cheap. It returns an owned group: a clone of a `String` in the key, say, or of an `Arc<str>`. If it panics, or `Hash`, `Eq` or `Clone` of the group do, the panic hook reports that, and the
     /// key is in one more group, with all others for which that happens.
     ///
     /// ```

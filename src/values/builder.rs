@@ -7,6 +7,9 @@ impl<K, S> Builder<K, (), S> {
     /// Lets the keys carry values (V1 to V6): `merge` merges a value that is put into the one of the same key that is not
     /// delivered yet.
     ///
+    /// Where a getter or a worker comes in the program before the first `put`, name the types:
+    /// `let queue: WorkQueue<String, Vec<Event>> = WorkQueue::builder().merge(merge::append).build()?`.
+    ///
     /// The first argument is the older value. [`keyqueue::merge`](crate::merge) has the usual
     /// functions. `merge` runs under a lock of the key, so it should be short, and must not call the
     /// queue. See [`WorkQueue::put`](crate::WorkQueue::put) for what a panic of it does.

@@ -41,7 +41,7 @@ pub fn latest<V>(older: &mut V, newer: V) {
 /// assert_eq!(*queue.get().unwrap().value(), BTreeSet::from([1, 2, 3]));
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
-pub fn append<C: Extend<T> + IntoIterator<Item = T>, T>(older: &mut C, newer: C) {
+pub fn append<C: IntoIterator + Extend<<C as IntoIterator>::Item>>(older: &mut C, newer: C) {
     older.extend(newer);
 }
 

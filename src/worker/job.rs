@@ -24,7 +24,9 @@ use super::{Key, Loop, Verdict};
 use crate::engine::Core;
 use crate::keys::node::Interned;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::catch_panic::{catch_panic, drop_caught};
+use crate::time::nanos;
 use crate::{Ended, Item, KeyHandle, RetryOnDrop};
 
 /// A key that is being processed, as the function of [`Workers`](super::Workers) gets it: it derefs to the key.
@@ -81,7 +83,7 @@ struct Lent<'j, K, V> {
     key: &'j Interned<K>,
     /// `None` in a queue without values.
     value: Option<&'j mut Option<V>>,
-    mark: &'j mut Mark,
+    mark: &'j Mark,
     /// Asks the limiter.
     attempt: &'j (dyn Fn() -> u32 + Sync),
 }
@@ -94,21 +96,27 @@ struct Owned<K, V> {
     lane: Arc<Mutex<Back<V>>>,
 }
 
-/// What a function has decided about its error.
-#[derive(Clone, Copy, Default)]
-pub(super) enum Mark {
-    #[default]
-    None,
-    GiveUp,
-    RetryAfter(Duration),
-}
+/// What a function has decided about its error: nothing, to give the key up, or in nanoseconds and one more, a delay.
+#[derive(Default)]
+pub(super) struct Mark(AtomicU64);
+
+const GIVE_UP: u64 = u64::MAX;
 
 impl Mark {
+    fn set(&self, mark: u64) {
+        // Ordering: Relaxed; the job comes back to the worker, which orders it.
+        self.0.store(mark, Ordering::Relaxed);
+    }
+
     /// Returns what a function has returned, with what it has decided.
-    pub(super) fn on<E>(self, verdict: Verdict<E>) -> Verdict<E> {
-        match (self, verdict) {
-            (Mark::GiveUp, Verdict::Retry(error)) => Verdict::GiveUp(error),
-            (Mark::RetryAfter(delay), Verdict::Retry(error)) => Verdict::RetryAfter(error, delay),
+    pub(super) fn on<E>(&self, verdict: Verdict<E>) -> Verdict<E> {
+        // Ordering: Relaxed; as in `set`.
+        match (self.0.load(Ordering::Relaxed), verdict) {
+            (0, verdict) => verdict,
+            (GIVE_UP, Verdict::Retry(error)) => Verdict::GiveUp(error),
+            (delay, Verdict::Retry(error)) => {
+                Verdict::RetryAfter(error, Duration::from_nanos(delay - 1))
+            }
             (_, verdict) => verdict,
         }
     }
@@ -122,7 +130,7 @@ pub(super) struct Back<V> {
 
 impl<V> Default for Back<V> {
     fn default() -> Self {
-        let (value, mark) = (None, Mark::None);
+        let (value, mark) = (None, Mark::default());
         Back { value, mark }
     }
 }
@@ -261,11 +269,20 @@ impl<K, V> Job<'_, K, V> {
     /// Returns `error`, and gives the key up if the function returns an error: another try would fail, too. Like
     /// [`Verdict::GiveUp`].
     ///
+    /// ```
+    /// # use keyqueue::worker::Job;
+    /// fn parse(job: Job<String>) -> Result<(), std::num::ParseIntError> {
+    ///     let number: u32 = job.parse().or_else(|error| job.give_up(error))?;
+    ///     println!("{}: {number}", *job);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
     /// # Errors
     ///
     /// Always returns `error`, for the function to return.
-    pub fn give_up<T, E>(mut self, error: E) -> Result<T, E> {
-        *self.mark() = Mark::GiveUp;
+    pub fn give_up<T, E>(&self, error: E) -> Result<T, E> {
+        self.mark().set(GIVE_UP);
         Err(error)
     }
 
@@ -275,15 +292,16 @@ impl<K, V> Job<'_, K, V> {
     /// # Errors
     ///
     /// Always returns `error`, for the function to return.
-    pub fn retry_after<T, E>(mut self, error: E, delay: Duration) -> Result<T, E> {
-        *self.mark() = Mark::RetryAfter(delay);
+    pub fn retry_after<T, E>(&self, error: E, delay: Duration) -> Result<T, E> {
+        let delay = nanos::saturating(delay).min(GIVE_UP - 2);
+        self.mark().set(delay + 1);
         Err(error)
     }
 
-    fn mark(&mut self) -> &mut Mark {
-        match &mut self.kind {
+    fn mark(&self) -> &Mark {
+        match &self.kind {
             Kind::Lent(job) => job.mark,
-            Kind::Owned(job) => &mut job.back.mark,
+            Kind::Owned(job) => &job.back.mark,
         }
     }
 }
@@ -331,13 +349,13 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
                 (key, Some(&mut load.value))
             }
         };
-        let mut mark = Mark::None;
+        let mark = Mark::default();
         let verdict = f(Job {
             kind: Kind::Lent(Lent {
                 core,
                 key,
                 value,
-                mark: &mut mark,
+                mark: &mark,
                 attempt: &|| self.attempt(key.key()),
             }),
             level,
@@ -349,7 +367,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
     /// Returns the job of a future.
     pub(super) fn own(&self, lent: &mut Lending<'_, K, V>) -> Job<'static, K, V> {
         let (item, lane) = (&mut lent.item, Arc::clone(&lent.lane));
-        let (value, mark) = (item.take(), Mark::None);
+        let (value, mark) = (item.take(), Mark::default());
         Job {
             kind: Kind::Owned(Owned {
                 key: item.handle(),

@@ -248,6 +248,20 @@ pub enum Reason {
     Crowded,
 }
 
+/// Writes the reason: `no retries left`.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::MaxRetries => "no retries left",
+            Reason::ShutDown => "shut down",
+            Reason::Limiter => "the rate limiter panicked",
+            Reason::GiveUp => "as the worker decided",
+            Reason::Dropped => "the next dropped by the shut-down",
+            Reason::Crowded => "too many retries wait",
+        })
+    }
+}
+
 /// The report of a key that was given up, for the hook of
 /// [`on_give_up`](super::Workers::on_give_up).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -296,13 +310,9 @@ impl<E: Error, V: fmt::Debug> Error for GivenUp<E, V> {
 impl<E: fmt::Display, V> fmt::Display for GivenUp<E, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (retries: {}", self.failure, self.retries)?;
-        f.write_str(match self.reason {
-            Reason::MaxRetries => ")",
-            Reason::ShutDown => ", shut down)",
-            Reason::Limiter => ", the rate limiter panicked)",
-            Reason::GiveUp => ", as the worker decided)",
-            Reason::Dropped => ", the next dropped by the shut-down)",
-            Reason::Crowded => ", too many retries wait)",
-        })
+        match self.reason {
+            Reason::MaxRetries => f.write_str(")"),
+            reason => write!(f, ", {reason})"),
+        }
     }
 }

@@ -175,7 +175,7 @@ fn a_burst_ends_with_its_queue_as_other_delays_do() {
 fn values_of_a_burst_are_merged() {
     let (clock, time) = keyqueue::Clock::mock();
     let builder = WorkQueue::<String>::builder().clock(clock).manual_timers();
-    let queue = builder.merge(merge::append::<Vec<_>, _>).build().unwrap();
+    let queue = builder.merge(merge::append::<Vec<_>>).build().unwrap();
     for n in 0..5 {
         let entry = queue.entry_ref("a").debounce(QUIET, LIMIT);
         let added = match n % 2 {

@@ -175,10 +175,6 @@ fn what_is_refused_comes_back_and_nothing_has_changed() {
         let mut changed = vec![0];
         change(&mut changed);
         assert_eq!((key, changed), ("borrowed", vec![0, 1]));
-        // It adds no value, and so needs no room.
-        let (entry_without, receipt) = entry().tracked();
-        assert_eq!(entry_without.try_add(), Ok(Added::Queued));
-        drop(receipt);
 
         let entry = || settings.of(handle.entry());
         let Full((key, value)) = entry().try_put(vec![1]).unwrap_err();

@@ -108,7 +108,7 @@ fn an_item_with_a_value_is_its_key() {
 
 #[test] // B1
 fn invalid_bounds_are_refused() {
-    let builder = || WorkQueue::<u32>::builder().merge(merge::append::<Vec<u32>, _>);
+    let builder = || WorkQueue::<u32>::builder().merge(merge::append::<Vec<u32>>);
     let error = builder().capacity(0).build().unwrap_err().to_string();
     assert!(error.contains("capacity"), "{error}");
     let queue = builder()

@@ -216,7 +216,7 @@ fn what_makes_no_key_deliverable_wakes_no_getter_that_lingers() {
 
 #[test] // B2 C12
 fn a_getter_does_not_linger_if_an_add_waits_for_room_before() {
-    let builder = WorkQueue::<u64>::builder().merge(merge::append::<Vec<u32>, u32>);
+    let builder = WorkQueue::<u64>::builder().merge(merge::append::<Vec<u32>>);
     let queue = builder.weight(Vec::len).capacity(4).build().unwrap();
     queue.put(1, vec![0; 3]);
     let put = Task::waiting(Box::pin(queue.entry(2).put_async(vec![0; 2])));

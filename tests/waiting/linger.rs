@@ -230,7 +230,7 @@ fn a_bound_that_is_used_up_ends_the_wait() {
 
     // Values by weight: one waits for room that is not there, although there is some.
     let weighted = WorkQueue::<u64>::builder()
-        .merge(merge::append::<Vec<u32>, u32>)
+        .merge(merge::append::<Vec<u32>>)
         .weight(Vec::len)
         .capacity(4);
     let queue = weighted.build().unwrap();
