@@ -24,13 +24,13 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         K: Eq,
     {
         self.update(merger, (hash, level), key, |merger, waiting, outdated| {
-            merger.merge(&mut waiting.load, load, outdated);
+            merger.merge(&mut waiting.load, load, &mut outdated.value);
         })
     }
 
     /// Adds the key for which `eq` holds at a level, and changes what waits for its next delivery. If it is
     /// not interned, returns `change`.
-    pub(crate) fn update_known<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>)>(
+    pub(crate) fn update_known<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>)>(
         &self,
         merger: &Merger<V>,
         (hash, level): (u64, Level),
@@ -54,7 +54,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         merger: &Merger<V>,
         (hash, level): (u64, Level),
         key: K,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added
     where
         K: Eq,
@@ -78,7 +78,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         level: Level,
         key: K,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added {
         let mut shard = self.keys.unpack(shard);
         if self.closing.has_begun() {
@@ -104,7 +104,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         node: NodeRef<K>,
         level: Level,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added {
         // SAFETY: in the table of a shard whose lock is held. Later the key is queued or dirty, and
         // no delivery of it can begin while `waiting` is locked, so the node stays interned; unless
@@ -138,7 +138,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         merger: &Merger<V>,
         pin: &Pin<K>,
         level: Level,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added {
         if self.closing.has_begun() {
             return Added::ShutDown;
@@ -154,7 +154,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         pin: &Pin<K>,
         level: Level,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added {
         let added = self.mark_pinned(pin, level, &mut Share::exceeding(None));
         let added = added.unwrap_or(node::Added::Closed);
@@ -163,7 +163,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
 
     /// Adds the pinned key at a level, now or after a delay, and changes what waits for its next delivery. With
     /// `merges`, only if a value waits; otherwise returns `change`.
-    pub(crate) fn update_pinned<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>)>(
+    pub(crate) fn update_pinned<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>)>(
         self: &Arc<Self>,
         merger: &Merger<V>,
         pin: &Pin<K>,
@@ -199,18 +199,18 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
     }
 
     /// Changes what waits for the next delivery of a key that has been added, unless the queue is
-    /// shut down. Then unlocks it, pushes the key's entry, and drops the value that `change` has put out, if any: also if
-    /// it panics.
+    /// shut down. Then unlocks it, pushes the key's entry, and drops the value and the receipts that `change` has put out, if
+    /// any: also if it panics.
     #[inline(always)]
     fn fill(
         &self,
         waiting: SpinLockGuard<'_, Waiting<V>>,
         added: node::Added<K>,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added {
         // Declared first, so that it is dropped last, on return and by a panic.
-        let mut outdated = None;
+        let mut outdated = Load::default();
         let (push, added) = match added {
             node::Added::Closed => {
                 // Before `change`, whose drop drops the value: that is user code.

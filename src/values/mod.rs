@@ -31,6 +31,7 @@
 //!   key's.
 //! * No value is dropped under the lock, unless user code drops it that runs there. What is left over, by
 //!   [`merge::latest`] or an update that panics, is *outdated*: it is moved out, and dropped after the unlock and the push.
+//!   So are the receipts of a put that panics, whose end runs wakers.
 //! * The merge function is user code under the key's lock. It delays puts of this key, and the getter
 //!   that delivers it, and must not call the queue. If it panics, `waiting` stays what it has made of it, the
 //!   key is queued all the same, and the panic continues in the thread that put (V4). If it panics while

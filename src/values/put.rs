@@ -81,7 +81,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<K, V> {
             pin,
             core.default_level(),
             |merger, waiting, outdated| {
-                merger.merge(&mut waiting.load, load, outdated);
+                merger.merge(&mut waiting.load, load, &mut outdated.value);
             },
         )
     }

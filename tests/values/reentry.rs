@@ -10,7 +10,7 @@ use super::{Lists, tracked};
 use crate::common::calls::{Calls, everything};
 use crate::common::timed::HOUR;
 use crate::common::{poll, watchdog};
-use keyqueue::{Added, Builder, Clock, Ended, WorkQueue, merge};
+use keyqueue::{Added, Builder, Clock, Ended, Entry, Receipt, WorkQueue, merge};
 
 /// A value whose drop calls the queue, unless that is gone.
 struct Calling {
@@ -287,6 +287,54 @@ fn the_waker_of_a_receipt_may_put_a_value_for_its_key() {
     assert!(poll(&mut newer, &waker).is_pending());
     assert_eq!(item.retry(), Added::Merged);
     assert_eq!(newer.ended(), Some(Ended::Dropped));
+}
+
+#[test] // S15 V4
+fn the_waker_of_a_receipt_may_put_a_value_when_its_own_put_panics() {
+    fn check<X>(
+        queue: &Arc<Lists<u32>>,
+        (entry, mut receipt): (Entry<'_, u32, Vec<u32>, X>, Receipt),
+        verb: impl FnOnce(Entry<'_, u32, Vec<u32>, X>),
+    ) {
+        let waker = Waker::from(Arc::new(Puts(Arc::downgrade(queue))));
+        queue.put(1, vec![1]);
+        assert!(poll(&mut receipt, &waker).is_pending());
+        assert!(catch_unwind(AssertUnwindSafe(|| verb(entry))).is_err());
+        assert_eq!(receipt.ended(), Some(Ended::Dropped));
+    }
+    let _watchdog = watchdog(30);
+    let merge = |_: &mut Vec<u32>, newer: Vec<u32>| {
+        if newer == [99] {
+            resume_unwind(Box::new("a bad value"));
+        }
+    };
+    let bad = |_: &mut Vec<u32>| resume_unwind(Box::new("a bad update"));
+    let new = || {
+        Arc::new(
+            WorkQueue::builder()
+                .merge(merge)
+                .capacity(1)
+                .build()
+                .unwrap(),
+        )
+    };
+    let queue = new();
+    check(&queue, queue.entry(1).tracked(), |entry| {
+        _ = entry.put(vec![99])
+    });
+    let queue = new();
+    check(&queue, queue.entry(1).tracked(), |entry| {
+        _ = entry.update(bad)
+    });
+    let queue = new();
+    check(&queue, queue.entry(1).after(HOUR).tracked(), |entry| {
+        _ = entry.put(vec![99])
+    });
+    // Merges into what takes all the room.
+    let queue = new();
+    check(&queue, queue.entry(1).tracked(), |entry| {
+        _ = entry.try_put(vec![99])
+    });
 }
 
 #[test] // S15 B2

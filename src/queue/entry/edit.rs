@@ -248,11 +248,15 @@ fn apply<V>(
     edit: impl Edit<V>,
     receipts: Option<Box<Receipts>>,
     waiting: &mut Waiting<V>,
-    outdated: &mut Option<V>,
+    outdated: &mut Load<V>,
 ) {
-    edit.apply(merger, &mut waiting.load, outdated);
+    // A panic of the edit would drop them under the lock, and that runs wakers.
+    outdated.receipts = receipts;
+    edit.apply(merger, &mut waiting.load, &mut outdated.value);
+    let receipts = outdated.receipts.take();
     if receipts.is_some() {
         let value = None;
-        merger.merge(&mut waiting.load, Load { value, receipts }, outdated);
+        let newer = Load { value, receipts };
+        merger.merge(&mut waiting.load, newer, &mut outdated.value);
     }
 }

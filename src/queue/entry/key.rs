@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use crate::engine::Core;
-use crate::keys::carried::Waiting;
+use crate::keys::carried::{Load, Waiting};
 use crate::keys::node::Pinned;
 use crate::keys::state::Level;
 use crate::metrics::Event;
@@ -57,7 +57,7 @@ pub(crate) trait Key<K, V>: Sized {
         self,
         at: Spot<'_, K, V>,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added;
 
     /// Adds the key at a level after a delay, if `share` has or gets room for it.
@@ -127,7 +127,7 @@ impl<K: Eq + Send + Sync + 'static, V: Send + 'static> Key<K, V> for Owned<K> {
         self,
         at: Spot<'_, K, V>,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added {
         at.core
             .update(merger, (self.hash, at.level), self.key, change)
@@ -210,7 +210,7 @@ where
         self,
         at: Spot<'_, K, V>,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added {
         let (core, at) = (at.core, (self.hash, at.level));
         let known = core.update_known(merger, at, |known| self.is(known), change);
@@ -246,7 +246,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Key<K, V> for &KeyHandle<K, V>
         self,
         at: Spot<'_, K, V>,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Option<V>),
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added {
         at.core
             .put_pinned(merger, KeyHandle::pin(self), at.level, change)
