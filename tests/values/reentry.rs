@@ -320,20 +320,20 @@ fn the_waker_of_a_receipt_may_put_a_value_when_its_own_put_panics() {
     };
     let queue = new();
     check(&queue, queue.entry(1).tracked(), |entry| {
-        _ = entry.put(vec![99])
+        _ = entry.put(vec![99]);
     });
     let queue = new();
     check(&queue, queue.entry(1).tracked(), |entry| {
-        _ = entry.update(bad)
+        _ = entry.update(bad);
     });
     let queue = new();
     check(&queue, queue.entry(1).after(HOUR).tracked(), |entry| {
-        _ = entry.put(vec![99])
+        _ = entry.put(vec![99]);
     });
     // Merges into what takes all the room.
     let queue = new();
     check(&queue, queue.entry(1).tracked(), |entry| {
-        _ = entry.try_put(vec![99])
+        _ = entry.try_put(vec![99]);
     });
 }
 
