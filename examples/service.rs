@@ -22,7 +22,7 @@ use anyhow::Context;
 use clap::Parser;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{DeadLetters, Workers};
-use keyqueue::{Added, Counts, DrainEnd, WorkQueue, merge};
+use keyqueue::{Added, Counts, WorkQueue, merge};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
@@ -142,11 +142,11 @@ async fn main() -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.left {
         keep(&left, file).with_context(|| format!("cannot write {file:?}"))?;
     }
-    let end = match drained.end {
-        DrainEnd::Finished => "finished",
-        _ => "out of time",
+    let end = match drained.is_finished() {
+        true => "finished",
+        false => "out of time",
     };
-    println!("{end}, {}", drained.left);
+    println!("{end}, {drained}");
     let saved = database.saved.load(Ordering::Relaxed);
     let left: u64 = left.iter().map(|(_, clicks)| clicks).sum();
     println!("clicks: {found} found, {made} made, {saved} saved, {left} left");

@@ -49,7 +49,15 @@ pub struct Remaining {
 }
 
 impl Remaining {
-    /// Returns whether nothing is left.
+    /// Returns whether nothing is queued or processing. A drain that returns anything else was released by a
+    /// [`shut_down`](crate::WorkQueue::shut_down), or its time was over (S7): if there are workers, they need more time;
+    /// if there are none, nobody will get what is left.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.queued + self.processing == 0
+    }
+
+    /// Returns whether nothing is left: no key, no dropped delay, no refused retry.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Remaining::default()
@@ -79,31 +87,6 @@ pub struct Left<K, V = ()> {
     pub value: Option<V>,
     /// Why it is left. If there are several reasons, the last in the order of [`LeftReason`].
     pub reason: LeftReason,
-}
-
-/// How a drain ended, and what it left (promises S5, S7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Drained {
-    /// How it ended.
-    pub end: DrainEnd,
-    /// What was left then. After [`DrainEnd::Finished`] nothing is queued or processing, and
-    /// `delayed` is the number of delays that the shut-down dropped.
-    pub left: Remaining,
-}
-
-/// Why a drain returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DrainEnd {
-    /// Nothing is queued or processing any more.
-    Finished,
-    /// A [`shut_down`](crate::WorkQueue::shut_down), or the drop of a
-    /// [`ShutDownOnDrop`](crate::ShutDownOnDrop), released it.
-    Released,
-    /// Its time was over. If there are workers, they need more time; if there are none, nobody
-    /// will get what is left.
-    TimedOut,
 }
 
 /// Writes every count: `keys left: 2 queued, 1 processing, 0 delayed, 0 refused`.

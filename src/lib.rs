@@ -127,7 +127,7 @@ mod values;
 mod wait;
 pub mod worker;
 
-pub use added::{Added, DrainEnd, Drained, Left, LeftReason, Remaining};
+pub use added::{Added, Left, LeftReason, Remaining};
 pub use error::{ConfigError, GetError};
 pub use fifo::groups::grouping::GroupCounts;
 pub use keys::delay::DelayPolicy;

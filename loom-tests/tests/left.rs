@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use keyqueue::worker::{Job, Verdict, Workers};
-use keyqueue::{Added, Builder, DrainEnd, Drained, WorkQueue};
+use keyqueue::{Added, Builder, Remaining, WorkQueue};
 use keyqueue_loom_tests::values::{bag, drain, values};
 use keyqueue_loom_tests::{Queue, check, delayed_queue, queue, queue_of, spawn_with};
 use loom::sync::Arc;
@@ -21,7 +21,7 @@ fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 /// A drain that waits.
-fn begun(queue: &Queue) -> Pin<Box<impl Future<Output = Drained>>> {
+fn begun(queue: &Queue) -> Pin<Box<impl Future<Output = Remaining>>> {
     let mut drain = Box::pin(queue.drain_async());
     assert!(poll(drain.as_mut()).is_pending());
     drain
@@ -46,7 +46,7 @@ fn a_retry_beside_a_drain_is_delivered_again() {
         let drainer = spawn_with(&queue, WorkQueue::shut_down_with_drain);
         assert!(item.retry().is_accepted());
         let drained = drainer.join().unwrap();
-        assert_eq!((drained.end, drained.left.refused), (DrainEnd::Finished, 0));
+        assert_eq!((drained.is_finished(), drained.refused), (true, 0));
         assert_eq!(worker.join().unwrap(), 1);
     });
 }
@@ -94,9 +94,9 @@ fn the_last_drain_that_is_dropped_ends_the_getters() {
         let item = queue.get().unwrap();
         let drain = begun(&queue);
         let getter = spawn_with(&queue, |queue| queue.get().is_none());
-        let probe = spawn_with(&queue, |queue| queue.drain_timeout(Duration::ZERO).end);
+        let probe = spawn_with(&queue, |queue| queue.drain_timeout(Duration::ZERO));
         drop(drain);
-        assert_eq!(probe.join().unwrap(), DrainEnd::TimedOut);
+        assert!(!probe.join().unwrap().is_finished());
         assert!(getter.join().unwrap());
         assert_eq!(item.retry(), Added::ShutDown);
     });

@@ -1,15 +1,14 @@
 //! Drains: threads and tasks wait until a queue that is shut down is at rest. They are on one list
 //! with the tasks that wait for a shut-down to begin.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use crate::Remaining;
 use crate::engine::Core;
 use crate::wait::blocking::block_until;
-use crate::wait::race::race;
 use crate::wait::{WaitList, Waiter};
-use crate::{DrainEnd, Drained, Remaining};
 
 /// One waiter on a list whose notifications go to every waiter, with the protocol of [`crate::wait`].
 pub(crate) struct Listener<'q> {
@@ -86,51 +85,34 @@ impl<'q, K, V> Drain<'q, K, V> {
     }
 
     /// Blocks until the end or the deadline.
-    pub(crate) fn wait(mut self, deadline: Option<Instant>) -> Drained {
-        let drained = block_until(&mut self, deadline);
-        drained.unwrap_or_else(|| self.drained(DrainEnd::TimedOut))
+    pub(crate) fn wait(mut self, deadline: Option<Instant>) -> Remaining {
+        let left = block_until(&mut self, deadline);
+        left.unwrap_or_else(|| self.out_of_time())
     }
 
-    /// Waits until the end, or until `deadline` is ready.
-    pub(crate) async fn until(mut self, deadline: impl Future) -> Drained {
-        let drained = race(Pin::new(&mut self), pin!(deadline)).await;
-        drained.unwrap_or_else(|_| self.drained(DrainEnd::TimedOut))
-    }
-
-    /// Returns the result of a drain that ends like this. If nothing is left by now, it has
-    /// finished after all.
-    fn drained(&mut self, end: DrainEnd) -> Drained {
-        if end == DrainEnd::TimedOut {
-            self.redelivery = None;
-        }
-        let left = match end {
-            // Counting visits every key, and none is left to count.
-            DrainEnd::Finished => Remaining {
-                delayed: self.core.closing.dropped(),
-                refused: self.core.closing.refused(),
-                ..Remaining::default()
-            },
-            DrainEnd::Released | DrainEnd::TimedOut => self.core.remaining(),
-        };
-        let end = match left.queued + left.processing {
-            0 => DrainEnd::Finished,
-            _ => end,
-        };
-        Drained { end, left }
+    /// Ends the redelivery, and returns what is left.
+    pub(crate) fn out_of_time(&mut self) -> Remaining {
+        self.redelivery = None;
+        self.core.remaining()
     }
 }
 
 impl<K, V> Future for Drain<'_, K, V> {
-    type Output = Drained;
+    type Output = Remaining;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Drained> {
-        let (closing, releases) = (&self.core.closing, self.releases);
-        let end = self.listener.poll(context, || {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Remaining> {
+        let Drain { core, releases, .. } = *self;
+        let closing = &core.closing;
+        self.listener.poll(context, || {
             if closing.all_finished() {
-                return Some(DrainEnd::Finished);
+                // Counting visits every key, and none is left to count.
+                return Some(Remaining {
+                    delayed: closing.dropped(),
+                    refused: closing.refused(),
+                    ..Remaining::default()
+                });
             }
-            (closing.releases() != releases).then_some(DrainEnd::Released)
-        });
-        end.map(|end| self.drained(end))
+            (closing.releases() != releases).then(|| core.remaining())
+        })
     }
 }

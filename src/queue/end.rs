@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::Core;
 use crate::queue::drain::{Drain, Listener};
 use crate::wait::blocking::deadline_in;
-use crate::{Drained, Remaining, WorkQueue};
+use crate::{Remaining, WorkQueue};
 
 impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns whether the queue is shut down, and so refuses every add.
@@ -51,9 +51,8 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// | delayed | idle; the delay is dropped (S5) | `delayed` |
     ///
     /// Every `get` returns `None` from now on; while another thread is just beginning a delivery, it
-    /// waits until that has begun. Drains that wait end with
-    /// [`Finished`](crate::DrainEnd::Finished) when the keys that are processing are done; to wait
-    /// for these, call [`drain_timeout`](Self::drain_timeout) next. The queue may be shut down
+    /// waits until that has begun. Drains that wait end
+    /// when the keys that are processing are done; to wait for these, call [`drain_timeout`](Self::drain_timeout) next. The queue may be shut down
     /// already. A second call returns 0 for `queued`: each call counts what it has discarded
     /// itself.
     ///
@@ -64,7 +63,7 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// work.
     ///
     /// ```
-    /// # use keyqueue::{DrainEnd, WorkQueue};
+    /// # use keyqueue::WorkQueue;
     /// # use std::time::Duration;
     /// let queue = WorkQueue::new();
     /// queue.add_all(["a", "b", "c"]);
@@ -76,7 +75,7 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// assert!(queue.get().is_none()); // even "a" is not delivered again
     ///
     /// item.done();
-    /// assert_eq!(queue.drain_timeout(Duration::ZERO).end, DrainEnd::Finished);
+    /// assert!(queue.drain_timeout(Duration::ZERO).is_finished());
     /// ```
     #[doc(alias("abort", "kill"))]
     pub fn shut_down_now(&self) -> Remaining {
@@ -146,18 +145,18 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// [`drain_delays`](crate::Builder::drain_delays).
     ///
     /// ```
-    /// # use keyqueue::{DrainEnd, WorkQueue};
+    /// # use keyqueue::WorkQueue;
     /// let queue = WorkQueue::new();
     /// queue.add_all(0..100);
     /// std::thread::scope(|scope| {
     ///     scope.spawn(|| while let Some(item) = queue.get() { drop(item) });
     ///     let drained = queue.shut_down_with_drain();
-    ///     assert_eq!(drained.end, DrainEnd::Finished);
-    ///     assert!(drained.left.is_nothing());
+    ///     assert!(drained.is_finished());
+    ///     assert!(drained.is_nothing());
     /// });
     /// ```
     #[doc(alias("drain", "flush"))]
-    pub fn shut_down_with_drain(&self) -> Drained {
+    pub fn shut_down_with_drain(&self) -> Remaining {
         Drain::begin(&self.core).wait(None)
     }
 
@@ -169,17 +168,17 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// call visits every key first, and may exceed the limit by that.
     ///
     /// ```
-    /// # use keyqueue::{DrainEnd, WorkQueue};
+    /// # use keyqueue::WorkQueue;
     /// # use std::time::Duration;
     /// let queue = WorkQueue::new();
     /// queue.add("a");
     /// let drained = queue.drain_timeout(Duration::ZERO);
-    /// assert_eq!(drained.end, DrainEnd::TimedOut);
-    /// assert_eq!(drained.left.queued, 1);
+    /// assert!(!drained.is_finished());
+    /// assert_eq!(drained.queued, 1);
     /// drop(queue.get());
-    /// assert_eq!(queue.drain_timeout(Duration::ZERO).end, DrainEnd::Finished);
+    /// assert!(queue.drain_timeout(Duration::ZERO).is_finished());
     /// ```
-    pub fn drain_timeout(&self, limit: Duration) -> Drained {
+    pub fn drain_timeout(&self, limit: Duration) -> Remaining {
         let deadline = deadline_in(limit);
         Drain::begin(&self.core).wait(deadline)
     }
@@ -192,37 +191,23 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// # Cancel safety
     ///
     /// Dropping the future ends the wait, and what this drain delivers again, as if its time were over (S16); the queue
-    /// stays shut down.
-    pub fn drain_async(&self) -> impl Future<Output = Drained> {
-        let core = &self.core;
-        async move { Drain::begin(core).await }
-    }
-
-    /// Like [`drain_async`](Self::drain_async), but waits only until `deadline` is ready, and then
-    /// returns what is left (S7, S10).
-    ///
-    /// `deadline` is any future: a sleep, or a second signal. It is polled whenever the drain has
-    /// not ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`drain_async`](Self::drain_async).
+    /// stays shut down. So any timer of the executor limits the drain, and [`shut_down`](Self::shut_down) says what is
+    /// left then (S7, S10):
     ///
     /// ```
-    /// # use keyqueue::{DrainEnd, WorkQueue};
+    /// # use keyqueue::WorkQueue;
     /// # use std::time::Duration;
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// let queue = WorkQueue::new();
     /// queue.add("a"); // there is no worker
-    /// let sleep = tokio::time::sleep(Duration::from_millis(5));
-    /// let drained = queue.drain_until(sleep).await;
-    /// assert_eq!(drained.end, DrainEnd::TimedOut);
-    /// assert_eq!(drained.left.queued, 1);
+    /// let drained = tokio::time::timeout(Duration::from_millis(5), queue.drain_async()).await;
+    /// assert!(drained.is_err());
+    /// assert_eq!(queue.shut_down().queued, 1);
     /// # });
     /// ```
-    pub fn drain_until(&self, deadline: impl Future) -> impl Future<Output = Drained> {
+    pub fn drain_async(&self) -> impl Future<Output = Remaining> {
         let core = &self.core;
-        async move { Drain::begin(core).until(deadline).await }
+        async move { Drain::begin(core).await }
     }
 }
 

@@ -44,7 +44,7 @@ impl<K, V> Item<'_, K, V> {
     ///         drop(permit);
     ///     });
     /// }
-    /// assert!(queue.drain_async().await.left.is_nothing());
+    /// assert!(queue.drain_async().await.is_nothing());
     /// # }
     /// ```
     pub fn into_owned(self) -> Item<'static, K, V> {

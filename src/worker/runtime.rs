@@ -21,7 +21,7 @@ use super::{IntoVerdict, Job, Key, Loop, Running, Workers};
 use crate::queue::drain::Drain;
 use crate::sync::catch_panic::catch_panic_async;
 use crate::wait::race::race;
-use crate::{ConfigError, DrainEnd, Drained};
+use crate::{ConfigError, Remaining};
 
 impl<K, V, E> Workers<'static, K, V, E>
 where
@@ -149,7 +149,7 @@ impl<K, V> RunningTasks<K, V> {
 
     /// Shuts the queue down and waits for at most `grace`, first until no key is queued or
     /// processing, then until the workers have ended, who report the retries that were dropped; then
-    /// [aborts](Self::abort) them (W8). Returns how the first wait ended and what was left: a key that
+    /// [aborts](Self::abort) them (W8). Returns what was left after the first wait: a key that
     /// was queued then is not delivered to these workers, and the work on one that was processing is
     /// cancelled. To wait until a cancelled task has ended, [`join`](Self::join) next.
     ///
@@ -161,12 +161,14 @@ impl<K, V> RunningTasks<K, V> {
     ///
     /// Dropping the future leaves the queue shut down, ends the drain like
     /// [that of `drain_async`](crate::WorkQueue::drain_async), and does not abort the workers.
-    pub async fn drain_within(&mut self, grace: Duration) -> Drained {
+    pub async fn drain_within(&mut self, grace: Duration) -> Remaining {
         // Panics if there is no time, before the drain begins.
         let mut deadline = pin!(sleep(grace));
         let queue = Arc::clone(&self.queue);
-        let drained = Drain::begin(&queue.core).until(deadline.as_mut()).await;
-        if drained.end == DrainEnd::Finished {
+        let mut drain = Drain::begin(&queue.core);
+        let drained = race(Pin::new(&mut drain), deadline.as_mut()).await;
+        let drained = drained.unwrap_or_else(|_| drain.out_of_time());
+        if drained.is_finished() {
             _ = race(pin!(self.ended()), deadline).await;
         }
         self.abort();
@@ -189,7 +191,7 @@ impl<K, V> RunningTasks<K, V> {
     ///
     /// ```
     /// use keyqueue::worker::Workers;
-    /// use keyqueue::{DrainEnd, WorkQueue};
+    /// use keyqueue::WorkQueue;
     /// use std::time::Duration;
     /// use tokio::runtime::Handle;
     ///
@@ -203,11 +205,11 @@ impl<K, V> RunningTasks<K, V> {
     ///
     /// let signal = async {}; // in a service, `tokio::signal::ctrl_c()`
     /// let drained = running.run_until(signal, Duration::from_secs(20)).await;
-    /// assert_eq!(drained.end, DrainEnd::Finished);
+    /// assert!(drained.is_finished());
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run_until(&mut self, signal: impl Future, grace: Duration) -> Drained {
+    pub async fn run_until(&mut self, signal: impl Future, grace: Duration) -> Remaining {
         // Panics if there is no time: now, not only at the signal.
         drop(sleep(grace));
         _ = race(pin!(signal), pin!(self.ended())).await;

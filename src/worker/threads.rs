@@ -14,7 +14,7 @@ use crate::queue::drain::Drain;
 use crate::sync::ThreadParker;
 use crate::sync::catch_panic::catch_panic;
 use crate::wait::blocking::deadline_in;
-use crate::{ConfigError, Drained};
+use crate::{ConfigError, Remaining};
 
 /// The most threads of one [`Workers`].
 ///
@@ -186,7 +186,7 @@ impl<K, V> Running<K, V> {
     ///
     /// ```
     /// # use keyqueue::worker::{Job, Workers};
-    /// # use keyqueue::{DrainEnd, WorkQueue};
+    /// # use keyqueue::WorkQueue;
     /// # use std::thread;
     /// # use std::time::Duration;
     /// let queue = WorkQueue::new();
@@ -194,11 +194,11 @@ impl<K, V> Running<K, V> {
     /// let workers = Workers::new(&queue).threads(2);
     /// let running = workers.spawn(|_: Job<u64>| thread::sleep(Duration::from_millis(10)))?;
     /// let drained = running.drain_within(Duration::from_millis(50));
-    /// assert_eq!(drained.end, DrainEnd::TimedOut);
-    /// assert!(drained.left.queued > 900);
+    /// assert!(!drained.is_finished());
+    /// assert!(drained.queued > 900);
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
-    pub fn drain_within(&self, grace: Duration) -> Drained {
+    pub fn drain_within(&self, grace: Duration) -> Remaining {
         let deadline = deadline_in(grace);
         let drained = Drain::begin(&self.queue.core).wait(deadline);
         self.abort();

@@ -167,7 +167,7 @@ fn a_burst_ends_with_its_queue_as_other_delays_do() {
     change(&queue, 1);
     change(&queue, 1);
     let drained = queue.drain_timeout(ms(0));
-    assert_eq!((drained.left.queued, drained.left.delayed), (1, 0));
+    assert_eq!((drained.queued, drained.delayed), (1, 0));
     assert_eq!(take_all(&queue), [1]);
 }
 

@@ -150,7 +150,7 @@ fn what_the_thread_has_not_delivered_is_dropped_and_counted_or_delivered_by_a_dr
         let (delivered, left) = thread::scope(|scope| {
             let workers = [(); 2].map(|()| scope.spawn(|| queue.iter().count()));
             let left = if deliver {
-                queue.shut_down_with_drain().left
+                queue.shut_down_with_drain()
             } else {
                 queue.shut_down()
             };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::Task;
 use crate::common::timed::{HOUR, MS, built, ms};
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue::{Added, DrainEnd, Item, MockClock, RetryOnDrop, State, WorkQueue};
+use keyqueue::{Added, Item, MockClock, RetryOnDrop, State, WorkQueue};
 
 type Queue = WorkQueue<u32>;
 
@@ -146,8 +146,8 @@ fn after_a_shut_down_a_dropped_guard_finishes_the_key_and_does_not_charge_the_li
         assert_finished_for_good(&queue);
         assert!(queue.get().is_none());
         let drained = queue.drain_timeout(Duration::ZERO);
-        assert_eq!(drained.end, DrainEnd::Finished);
-        let mut left = drained.left;
+        assert!(drained.is_finished());
+        let mut left = drained;
         assert_eq!(std::mem::take(&mut left.refused), 1);
         assert!(left.is_nothing(), "{left:?}");
     }

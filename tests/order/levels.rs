@@ -217,7 +217,7 @@ fn a_drain_that_delivers_delays_keeps_their_levels() {
     queue.entry(3).level(0).add();
     let hour = Duration::from_secs(3600);
     let _ = queue.try_get().unwrap().retry_after(hour);
-    assert_eq!(queue.drain_timeout(Duration::ZERO).left.queued, 3);
+    assert_eq!(queue.drain_timeout(Duration::ZERO).queued, 3);
     assert_eq!(take_all(&queue), [(3, 0), (1, 1), (2, 2)]);
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, secs};
 use crate::common::{Task, scaled, take_all, watchdog};
-use keyqueue::{Added, Builder, DrainEnd, GetError, UpTo, WorkQueue};
+use keyqueue::{Added, Builder, GetError, UpTo, WorkQueue};
 
 fn of_each_kind() -> Vec<WorkQueue<u64>> {
     let kinds: [fn(Builder<u64>) -> Builder<u64>; 5] = [
@@ -101,7 +101,7 @@ fn a_drain_waits_for_the_resume_and_an_end_at_once_does_not() {
         queue.add_all([1, 2]);
         queue.pause().unwrap();
         let drained = queue.drain_timeout(Duration::ZERO);
-        assert_eq!((drained.end, drained.left.queued), (DrainEnd::TimedOut, 2));
+        assert_eq!((drained.is_finished(), drained.queued), (false, 2));
         assert!(queue.try_get().is_err_and(GetError::is_empty));
         assert_eq!(queue.shut_down_now().queued, 2);
         assert!(queue.try_get().is_err_and(GetError::is_shut_down));

@@ -174,7 +174,7 @@ fn an_add_without_a_value_that_is_taken_back_or_refused_is_dropped() {
             queue.shut_down();
             assert!(queue.get().is_none());
         },
-        |queue| assert!(queue.shut_down_with_drain().left.is_nothing()),
+        |queue| assert!(queue.shut_down_with_drain().is_nothing()),
     ];
     for (n, end) in ends.into_iter().enumerate() {
         let (queue, _time) = lists(|builder| builder);

@@ -1,15 +1,13 @@
 //! The end of a producer, and of those who wait for an end: the guard (S9), `closed`, and drains
 //! whose time is limited or whose workers are gone (S7, S10).
 
-use std::cell::Cell;
-use std::future::{pending, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use futures_lite::future::{block_on, poll_once};
+
 use crate::common::{Config, Queue, Task, figures, scaled, watchdog, with_these_queues};
-use keyqueue::DrainEnd;
 
 // ---- the guard ------------------------------------------------------------------------------
 
@@ -47,7 +45,7 @@ fn a_guard_releases_drains_like_any_shut_down() {
     assert!(!queue.is_shutting_down());
     let mut drain = Task::waiting(Box::pin(queue.drain_async()));
     drop(end);
-    assert_eq!(drain.output().end, DrainEnd::Released);
+    assert!(!drain.output().is_finished());
 }
 
 // ---- waiting for a shut-down ----------------------------------------------------------------
@@ -94,54 +92,36 @@ fn a_wait_for_a_shut_down_races_with_it_without_being_lost() {
 // ---- drains with a deadline -----------------------------------------------------------------
 
 #[test] // S7
-fn a_drain_with_a_deadline_ends_by_whichever_comes_first() {
+fn a_drain_begins_when_it_is_polled_and_ends_by_whichever_comes_first() {
     let queue = Config::usual().queue::<u64>();
     queue.add_all(0..2);
     let item = queue.get().unwrap();
-    let over = Cell::new(false);
-    let deadline = || {
-        poll_fn(|_| match over.get() {
-            true => Poll::Ready("its output is dropped"),
-            false => Poll::Pending,
-        })
-    };
-    let drain = Box::pin(queue.drain_until(deadline()));
+    let drain = Box::pin(queue.drain_async());
     assert!(!queue.is_shutting_down(), "begins with the first poll");
-    let mut late = Task::waiting(drain);
-    let mut released = Task::waiting(Box::pin(queue.drain_until(deadline())));
+    let mut released = Task::waiting(drain);
     assert_eq!(figures(queue.shut_down()), (1, 1, 0));
-    assert_eq!(released.output().end, DrainEnd::Released);
-    assert_eq!(late.output().end, DrainEnd::Released);
+    let left = released.output();
+    assert!(!left.is_finished());
+    assert_eq!(figures(left), (1, 1, 0));
 
-    let mut late = Task::waiting(Box::pin(queue.drain_until(deadline())));
-    over.set(true);
-    let drained = late.output();
-    assert_eq!(drained.end, DrainEnd::TimedOut);
-    assert_eq!(figures(drained.left), (1, 1, 0));
-
-    over.set(false);
-    let mut last = Task::waiting(Box::pin(queue.drain_until(deadline())));
+    let mut last = Task::waiting(Box::pin(queue.drain_async()));
     item.done();
     last.assert_pending();
     drop(queue.get());
-    over.set(true);
     assert_eq!(last.wakes(), 1, "woken by the last done");
-    assert_eq!(last.output().end, DrainEnd::Finished, "rather than late");
-    let late = pollster::block_on(queue.drain_until(ready(())));
-    assert_eq!(late.end, DrainEnd::Finished);
+    assert!(last.output().is_finished());
 }
 
 #[test] // S7
-fn a_dropped_drain_with_a_deadline_leaves_the_others_waiting_properly() {
+fn a_dropped_drain_leaves_the_others_waiting_properly() {
     let queue = Config::usual().queue::<u64>();
     queue.add(0);
     let item = queue.get().unwrap();
-    let [first, mut second] =
-        [(); 2].map(|()| Task::waiting(Box::pin(queue.drain_until(pending::<()>()))));
+    let [first, mut second] = [(); 2].map(|()| Task::waiting(Box::pin(queue.drain_async())));
     drop(first);
     item.done();
     assert_eq!(second.wakes(), 1);
-    assert_eq!(second.output().end, DrainEnd::Finished);
+    assert!(second.output().is_finished());
 }
 
 #[test] // S10: each worker panics once, with an item in hand
@@ -157,14 +137,15 @@ fn a_drain_whose_workers_are_gone_says_what_nobody_will_get() {
         assert!(worked.is_err());
     }
     let in_threads = queue.drain_timeout(Duration::from_millis(1));
-    let in_a_task = pollster::block_on(queue.drain_until(ready(())));
-    for drained in [in_threads, in_a_task] {
-        assert_eq!(drained.end, DrainEnd::TimedOut);
-        assert_eq!(figures(drained.left), (3, 0, 0));
+    let in_a_task = block_on(poll_once(queue.drain_async()));
+    assert!(in_a_task.is_none());
+    for left in [in_threads, queue.shut_down()] {
+        assert!(!left.is_finished());
+        assert_eq!(figures(left), (3, 0, 0));
     }
     // What to do about it.
     assert_eq!(figures(queue.shut_down_now()), (3, 0, 0));
-    assert_eq!(queue.shut_down_with_drain().end, DrainEnd::Finished);
+    assert!(queue.shut_down_with_drain().is_finished());
 }
 
 #[test]
@@ -172,6 +153,6 @@ fn the_futures_and_the_guard_can_be_sent() {
     fn is_send<T: Send>(_: &T) {}
     let queue = Config::usual().queue::<u64>();
     is_send(&queue.closed());
-    is_send(&queue.drain_until(ready(())));
+    is_send(&queue.drain_async());
     is_send(&queue.shut_down_on_drop());
 }

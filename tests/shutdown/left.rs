@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::timed::{HOUR, MS};
 use crate::common::{eventually, poll, scaled, with_queues};
 use keyqueue::worker::{GivenUp, Job, Outcome, Reason, Verdict, Workers};
-use keyqueue::{Added, DrainEnd, GetError, LeftReason, State, WorkQueue};
+use keyqueue::{Added, GetError, LeftReason, State, WorkQueue};
 
 type Queue = WorkQueue<u64>;
 
@@ -85,7 +85,7 @@ fn a_key_that_is_retried_in_a_drain_is_delivered_again_at_once() {
     let queue = drains_delays();
     queue.add(1);
     let item = queue.get().unwrap();
-    assert_eq!(queue.drain_timeout(Duration::ZERO).end, DrainEnd::TimedOut);
+    assert!(!queue.drain_timeout(Duration::ZERO).is_finished());
     assert_eq!(
         item.retry(),
         Added::ShutDown,
@@ -110,7 +110,7 @@ fn a_key_that_is_retried_in_a_drain_is_delivered_again_at_once() {
         assert_eq!(item.retry(), Added::Deferred, "as often as it likes");
         queue.get().unwrap().done();
         let drained = drain.join().unwrap();
-        assert_eq!((drained.end, drained.left.refused), (DrainEnd::Finished, 0));
+        assert_eq!((drained.is_finished(), drained.refused), (true, 0));
     });
     assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
     assert!(queue.take_left().is_empty());
@@ -126,9 +126,9 @@ fn without_drain_delays_a_retry_is_refused_and_counted() {
         assert_eq!(first.retry(), Added::ShutDown);
         second.done();
         let drained = drain.join().unwrap();
-        assert_eq!((drained.end, drained.left.refused), (DrainEnd::Finished, 1));
+        assert_eq!((drained.is_finished(), drained.refused), (true, 1));
         let says = "keys left: 0 queued, 0 processing, 0 delayed, 1 refused";
-        assert_eq!(drained.left.to_string(), says);
+        assert_eq!(drained.to_string(), says);
     });
     assert_eq!(left(&queue, LeftReason::Refused), [1]);
 }
@@ -179,7 +179,7 @@ fn workers_retry_in_a_drain_and_leave_what_they_requeue() {
             })
         });
         let drained = queue.shut_down_with_drain();
-        assert_eq!((drained.end, drained.left.refused), (DrainEnd::Finished, 1));
+        assert_eq!((drained.is_finished(), drained.refused), (true, 1));
         run.join().unwrap().unwrap();
     });
     assert_eq!(tries.into_inner(), 5);

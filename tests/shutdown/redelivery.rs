@@ -1,19 +1,18 @@
 //! How long drains deliver keys again that are retried: the last one that is out of time or is dropped ends that, for
 //! all of them (S11, S16).
 
-use std::future::pending;
 use std::pin::Pin;
 use std::task::Waker;
 use std::time::Duration;
 
 use crate::common::timed::HOUR;
 use crate::common::{Task, poll};
-use keyqueue::{Added, DrainEnd, Drained, LeftReason, WorkQueue};
+use keyqueue::{Added, LeftReason, Remaining, WorkQueue};
 
 type Queue = WorkQueue<u64>;
 
 /// A drain, to be polled by hand.
-type Drain<'q> = Pin<Box<dyn Future<Output = Drained> + 'q>>;
+type Drain<'q> = Pin<Box<dyn Future<Output = Remaining> + 'q>>;
 
 fn queue() -> Queue {
     let queue = WorkQueue::builder().drain_delays(true).build().unwrap();
@@ -21,12 +20,9 @@ fn queue() -> Queue {
     queue
 }
 
-/// Begins both kinds of drains that can be dropped.
+/// Begins two drains.
 fn drains(queue: &Queue) -> [Drain<'_>; 2] {
-    let mut drains: [Drain<'_>; 2] = [
-        Box::pin(queue.drain_async()),
-        Box::pin(queue.drain_until(pending::<()>())),
-    ];
+    let mut drains: [Drain<'_>; 2] = [(); 2].map(|()| Box::pin(queue.drain_async()) as _);
     for drain in &mut drains {
         assert!(poll(drain, Waker::noop()).is_pending());
     }
@@ -42,20 +38,15 @@ fn assert_refused(queue: &Queue, added: Added) {
 
 #[test] // S11 S16
 fn a_drain_that_is_dropped_delivers_nothing_again() {
-    for kind in 0..2 {
-        let queue = queue();
-        let item = queue.get().unwrap();
-        let mut drain: Drain<'_> = match kind {
-            0 => Box::pin(queue.drain_async()),
-            _ => Box::pin(queue.drain_until(pending::<()>())),
-        };
-        assert!(poll(&mut drain, Waker::noop()).is_pending());
-        let mut getter = Task::waiting(queue.get_async());
-        drop(drain);
-        assert_eq!(getter.wakes(), 1, "nothing will come");
-        assert!(getter.output().is_none());
-        assert_refused(&queue, item.retry_after(HOUR));
-    }
+    let queue = queue();
+    let item = queue.get().unwrap();
+    let mut drain = Box::pin(queue.drain_async());
+    assert!(poll(&mut drain, Waker::noop()).is_pending());
+    let mut getter = Task::waiting(queue.get_async());
+    drop(drain);
+    assert_eq!(getter.wakes(), 1, "nothing will come");
+    assert!(getter.output().is_none());
+    assert_refused(&queue, item.retry_after(HOUR));
 }
 
 #[test] // S11 S16
@@ -64,7 +55,6 @@ fn a_drain_that_was_not_polled_ends_no_redelivery() {
     let mut item = queue.get().unwrap();
     let [first, second] = drains(&queue);
     drop(queue.drain_async());
-    drop(queue.drain_until(pending::<()>()));
     drop(second);
     assert_eq!(item.retry(), Added::Deferred);
     item = queue.get().unwrap();
@@ -83,7 +73,7 @@ fn of_several_drains_the_last_that_ends_or_is_dropped_ends_the_redelivery() {
         while !drains.is_empty() {
             // A probe ends neither.
             let probed = queue.drain_timeout(Duration::ZERO);
-            assert_eq!(probed.end, DrainEnd::TimedOut);
+            assert!(!probed.is_finished());
             assert_eq!(queue.get().unwrap().retry_after(HOUR), Added::Deferred);
             drop(drains.remove(0));
         }
@@ -110,5 +100,5 @@ fn a_drain_that_is_dropped_after_another_end_changes_nothing() {
     drop((first, third));
     assert_refused(&queue, item.retry());
     drop((second, fourth));
-    assert_eq!(queue.drain_timeout(HOUR).end, DrainEnd::Finished);
+    assert!(queue.drain_timeout(HOUR).is_finished());
 }

@@ -65,7 +65,7 @@ fn an_ended_delay_without_a_value_neither_hides_keys_nor_holds_up_a_drain() {
     assert_eq!(queue.shut_down().queued, 4);
     assert_eq!(deliveries(&queue), [("d", vec![3])]);
     assert!(queue.get().is_none());
-    assert!(queue.shut_down_with_drain().left.is_nothing());
+    assert!(queue.shut_down_with_drain().is_nothing());
 
     // The last of all, too.
     let (queue, time) = timed_lists(|builder| builder);
@@ -76,7 +76,7 @@ fn an_ended_delay_without_a_value_neither_hides_keys_nor_holds_up_a_drain() {
     queue.fire_due();
     queue.shut_down();
     assert!(queue.get().is_none());
-    assert!(queue.shut_down_with_drain().left.is_nothing());
+    assert!(queue.shut_down_with_drain().is_nothing());
 }
 
 #[test] // V2 D6
@@ -186,7 +186,7 @@ fn a_drain_delivers_delayed_values_if_it_should() {
         }
         values.sort();
         assert_eq!(values, [("a", vec![1]), ("b", vec![2, 3])]);
-        assert!(drain.join().unwrap().left.is_nothing());
+        assert!(drain.join().unwrap().is_nothing());
     });
     assert_eq!(queue.entry("a").after(HOUR).put(vec![9]), Added::ShutDown);
     assert_eq!(queue.remove("a"), None);

@@ -75,7 +75,7 @@ fn a_dirty_key_is_delivered_with_its_value_after_a_shut_down() {
     assert_eq!(item.retry(), Added::Merged);
     assert_eq!(*queue.get().unwrap().value(), [1, 2]);
     assert!(queue.get().is_none());
-    assert!(queue.shut_down_with_drain().left.is_nothing());
+    assert!(queue.shut_down_with_drain().is_nothing());
 }
 
 #[test] // S8
@@ -158,7 +158,7 @@ fn remove_takes_back_what_waits_in_each_state() {
     queue.shut_down();
     assert_eq!(queue.remove("a"), Some(vec![8]));
     assert!(queue.get().is_none());
-    assert!(queue.shut_down_with_drain().left.is_nothing());
+    assert!(queue.shut_down_with_drain().is_nothing());
 }
 
 #[test] // V2

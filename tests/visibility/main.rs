@@ -50,7 +50,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::timed::{MS, built};
-use keyqueue::{Added, DrainEnd, Item, KeyHandle, MockClock, WorkQueue};
+use keyqueue::{Added, Item, KeyHandle, MockClock, WorkQueue};
 use race::{Flag, Number, Plain, race, rounds};
 
 type Queue = WorkQueue<u64>;
@@ -307,7 +307,7 @@ fn who_drains_sees_what_the_workers_did() {
         pollster::block_on(queue.drain_async());
     });
     check_drained(true, |queue| {
-        while queue.drain_timeout(Duration::ZERO).end != DrainEnd::Finished {
+        while !queue.drain_timeout(Duration::ZERO).is_finished() {
             thread::yield_now();
         }
     });

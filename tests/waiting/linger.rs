@@ -171,7 +171,7 @@ fn a_shut_down_ends_the_wait_with_what_is_there() {
     // No one lingers from now on, and a drain waits for the batch.
     let mut drain = Task::waiting(Box::pin(queue.drain_async()));
     batch.done();
-    assert!(drain.output().left.is_nothing());
+    assert!(drain.output().is_nothing());
     assert!(queue.get_batch(up_to).is_none());
 
     // A drain is not kept by a linger, and a key that is dirty then is delivered without one.
@@ -400,7 +400,7 @@ fn a_batch_is_retried_in_order_or_left() {
             2 - refused
         );
         drop(again);
-        assert_eq!(drain.output().left.refused, refused);
+        assert_eq!(drain.output().refused, refused);
         assert_eq!(queue.take_left().len(), refused);
     }
 }

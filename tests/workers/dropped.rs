@@ -20,7 +20,7 @@ type Queue = WorkQueue<u64>;
 /// Every way to end a queue, and how many delays it says that it has dropped.
 const WAYS: [fn(&Queue) -> usize; 3] = [
     |queue| queue.shut_down().delayed,
-    |queue| queue.shut_down_with_drain().left.delayed,
+    |queue| queue.shut_down_with_drain().delayed,
     |queue| {
         let _ = queue.drain_timeout(Duration::ZERO);
         queue.shut_down().delayed

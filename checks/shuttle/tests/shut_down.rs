@@ -5,7 +5,7 @@ use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keyqueue::{Added, Clock, DrainEnd, GetError};
+use keyqueue::{Added, Clock, GetError};
 use keyqueue_shuttle_tests::{
     Crew, Delivery, Ledger, MS, Queue, below, check, check_end, dawdle, once_in, queue, work,
 };
@@ -73,7 +73,7 @@ fn close(queue: &Arc<Queue>, ledger: &StdArc<Ledger>) -> Option<u64> {
             });
         } else {
             drainers.thread("drainer", move || {
-                if queue.drain_timeout(Duration::MAX).end == DrainEnd::Finished {
+                if queue.drain_timeout(Duration::MAX).is_finished() {
                     ledger.drained();
                 }
                 returned();

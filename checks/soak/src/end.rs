@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::{DrainEnd, Drained, GetError, Remaining};
+use keyqueue::{GetError, Remaining};
 
 use crate::carried::Carried;
 use crate::life::{Last, Life};
@@ -36,14 +36,11 @@ impl<V: Carried> Life<V> {
             End::DrainTimeout => {
                 let mut dropped = None;
                 loop {
-                    let drained = match fastrand::bool() {
-                        true => queue.drain_timeout(Duration::from_micros(300)),
-                        false => pollster::block_on(queue.drain_until(async {})),
-                    };
-                    let delayed = drained.left.delayed;
+                    let drained = queue.drain_timeout(Duration::from_micros(fastrand::u64(0..300)));
+                    let delayed = drained.delayed;
                     let before = *dropped.get_or_insert(delayed);
                     assert_eq!(delayed, before, "S5: each call reports the same");
-                    if drained.end == DrainEnd::Finished {
+                    if drained.is_finished() {
                         return self.drained(drained);
                     }
                 }
@@ -55,8 +52,7 @@ impl<V: Carried> Life<V> {
                 }
                 let found = queue.shut_down();
                 let drained = drain.join().expect("alive");
-                assert_ne!(drained.end, DrainEnd::TimedOut, "S7");
-                assert_eq!(drained.left.delayed, found.delayed, "S5: the drain");
+                assert_eq!(drained.delayed, found.delayed, "S5: the drain");
                 found
             }),
         }
@@ -96,19 +92,19 @@ impl<V: Carried> Life<V> {
             self.ledger.abandoned(found.queued + found.processing);
             if let Some(drain) = drain {
                 let drained = drain.join().expect("alive");
-                assert_eq!(drained.end, DrainEnd::Finished, "S8: {drained:?}");
-                assert_eq!(drained.left.delayed, found.delayed, "S5: the drain");
+                assert!(drained.is_finished(), "S8: {drained:?}");
+                assert_eq!(drained.delayed, found.delayed, "S5: the drain");
             }
             found
         })
     }
 
     /// S3
-    fn drained(&self, drained: Drained) -> Remaining {
+    fn drained(&self, drained: Remaining) -> Remaining {
         self.ledger.drained();
-        assert_eq!(drained.end, DrainEnd::Finished, "S7: {drained:?}");
+        assert!(drained.is_finished(), "S7: {drained:?}");
         assert_eq!(self.queue.len(), 0, "S3: a drain returned with keys queued");
-        drained.left
+        drained
     }
 
     /// Ends the queue once more, in every way. Returns how many delays its end has dropped.
@@ -117,11 +113,10 @@ impl<V: Carried> Life<V> {
         let now = Duration::ZERO;
         let reports = [
             queue.shut_down(),
-            queue.shut_down_with_drain().left,
-            queue.drain_timeout(now).left,
-            pollster::block_on(queue.drain_async()).left,
+            queue.shut_down_with_drain(),
+            queue.drain_timeout(now),
+            pollster::block_on(queue.drain_async()),
             queue.shut_down_now(),
-            pollster::block_on(queue.drain_until(async {})).left,
         ];
         for left in reports {
             let unfinished = left.queued + left.processing;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyqueue::{Clock, DrainEnd, Remaining, State};
+use keyqueue::{Clock, Remaining, State};
 use keyqueue_model::ledger::Ledger;
 use tokio::runtime::Runtime;
 
@@ -298,9 +298,9 @@ fn drive<V: Carried>(life: &Life<V>) {
         if life.queue.is_shutting_down()
             && let Poll::Ready(drained) = drain.as_mut().poll(&mut context)
         {
-            match drained.end {
-                DrainEnd::Finished => return,
-                _ => drain.set(life.queue.drain_async()),
+            match drained.is_finished() {
+                true => return,
+                false => drain.set(life.queue.drain_async()),
             }
         }
         thread::sleep(Duration::from_micros(fastrand::u64(1..1000)));

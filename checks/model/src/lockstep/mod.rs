@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::ledger::Key;
 use crate::{By, Naive, Op, Policy, Settings, Setup, Spreading};
 use keyqueue::{
-    Added, Builder, Clock, DelayPolicy, DrainEnd, GetAsync, GetError, Item, KeyHandle, MockClock,
+    Added, Builder, Clock, DelayPolicy, GetAsync, GetError, Item, KeyHandle, MockClock, Remaining,
     WorkQueue,
 };
 
@@ -30,7 +30,7 @@ const END: u128 = 1 << 62;
 type Queue = WorkQueue<Key, (), Spreading>;
 type Held<'q> = Item<'q, Key>;
 type Getter<'q> = GetAsync<'q, Key>;
-type Drainer<'q> = Pin<Box<dyn Future<Output = keyqueue::Drained> + 'q>>;
+type Drainer<'q> = Pin<Box<dyn Future<Output = Remaining> + 'q>>;
 
 /// Takes all steps, and then delivers what is left.
 pub fn run(setup: Setup, ops: &[Op]) {
@@ -285,7 +285,7 @@ impl<'q> Lockstep<'q> {
             Op::DrainNow => {
                 self.drain_begins();
                 let drained = self.queue.drain_timeout(Duration::ZERO);
-                assert_eq!((drained.end, drained.left), self.model.drain_now());
+                assert_eq!(drained, self.model.drain_now());
             }
             Op::Shrink => {
                 self.queue.shrink();
@@ -432,10 +432,7 @@ impl<'q> Lockstep<'q> {
         self.take(Op::ShutDown);
         (0..DRAINERS as u8).for_each(|who| self.take(Op::PollDrain(who)));
         self.take(Op::DrainNow);
-        assert_eq!(
-            self.queue.drain_timeout(Duration::MAX).end,
-            DrainEnd::Finished
-        );
+        assert!(self.queue.drain_timeout(Duration::MAX).is_finished());
         let (who, waker) = (0, false);
         let poll = Op::PollGet { who, waker };
         for op in [Op::TryGet, Op::Get, Op::GetTimeout, Op::GetBatch(2), poll] {

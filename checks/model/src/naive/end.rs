@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use keyqueue::{DrainEnd, LeftReason, Remaining};
+use keyqueue::{LeftReason, Remaining};
 
 use super::Naive;
 
@@ -71,14 +71,10 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     }
 
     /// Shuts down, and waits for no time at all.
-    pub fn drain_now(&mut self) -> (DrainEnd, Remaining) {
+    pub fn drain_now(&mut self) -> Remaining {
         self.close(self.drain_delays);
-        let end = match self.is_at_rest() {
-            true => DrainEnd::Finished,
-            false => DrainEnd::TimedOut,
-        };
         self.end_drain();
-        (end, self.remaining())
+        self.remaining()
     }
 
     /// Polls drainer `who`; true is ready.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyqueue::{DrainEnd, Ended, GetError};
+use keyqueue::{Ended, GetError};
 use shuttle::thread::yield_now;
 
 use super::{AGE, Place, R, lock};
@@ -24,7 +24,7 @@ impl<K: Kind> Place<K> {
         match plan.end {
             End::Drain => self.drain(),
             End::Late => {
-                let early = queue.drain_timeout(Duration::ZERO).left.delayed;
+                let early = queue.drain_timeout(Duration::ZERO).delayed;
                 let late = self.drain();
                 assert_eq!(early, late, "S5: the drains report other delays");
                 late
@@ -41,8 +41,8 @@ impl<K: Kind> Place<K> {
 
     fn drain(&self) -> usize {
         let drained = self.queue.shut_down_with_drain();
-        assert_eq!(drained.end, DrainEnd::Finished, "S7");
-        let left = drained.left;
+        assert!(drained.is_finished(), "S7");
+        let left = drained;
         assert_eq!((left.queued, left.processing), (0, 0), "S3");
         // What a clear has just taken is not noted yet.
         if !self.plan.clears {
