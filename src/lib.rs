@@ -123,6 +123,7 @@ mod queue;
 mod sync;
 mod time;
 mod timer;
+pub mod track;
 mod values;
 mod wait;
 pub mod worker;
