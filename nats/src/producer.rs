@@ -111,6 +111,37 @@ impl Producer {
             .await
     }
 
+    /// Adds a key with a message that has an id of the caller's, so that a process which has died and does not know whether it
+    /// has added the message can add it again: within 60 s the server stores one message of a key for each id, and this
+    /// returns the sequence of the first.
+    ///
+    /// The id is the key's: another key may have the same. After a while of more than a minute the message is stored again;
+    /// what a server recognises after it was killed is said [above](Self).
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add); also [`Error::Config`] if the id is empty, or has a character other than visible ASCII.
+    pub async fn add_once(
+        &self,
+        id: &str,
+        key: &str,
+        payload: impl Into<Bytes>,
+    ) -> Result<u64, Error> {
+        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::Config {
+                field: "id",
+                value: format!("{id:?}"),
+                reason: "visible characters of ASCII, one at least".into(),
+            });
+        }
+        let token = key::encode(key)?;
+        let mut headers = HeaderMap::new();
+        // A token has no dot.
+        headers.insert(NATS_MESSAGE_ID, format!("{token}.{id}"));
+        let subject = self.config.subject_in(&token);
+        self.store(key, subject, headers, payload.into()).await
+    }
+
     /// Adds a key with a message after a delay, which the server keeps: it survives this process. Returns
     /// the sequence of the delayed message, which has another one when it is delivered.
     ///
@@ -204,7 +235,9 @@ impl Producer {
         mut headers: HeaderMap,
         payload: Bytes,
     ) -> Result<u64, Error> {
-        headers.insert(NATS_MESSAGE_ID, &*nuid::next());
+        if headers.get(NATS_MESSAGE_ID).is_none() {
+            headers.insert(NATS_MESSAGE_ID, &*nuid::next());
+        }
         let began = Instant::now();
         let end = began + self.patience;
         let mut asked = false;

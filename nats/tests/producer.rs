@@ -31,6 +31,38 @@ async fn state(server: &Server, config: &Config) -> stream::State {
         .state
 }
 
+/// A producer that has died adds its message again: the server keeps one of each key and id.
+#[tokio::test]
+async fn a_message_with_an_id_of_its_own_is_stored_once() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..config()
+    };
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let add = async |id: &str, key: &str| {
+        let producer = Producer::new(client.clone(), &config).unwrap();
+        producer.add_once(id, key, "paid").await
+    };
+    let first = add("42", "order").await.unwrap();
+    assert_eq!(add("42", "order").await.unwrap(), first);
+    // Another id, another key, and a key and an id that look alike side by side.
+    for (id, key) in [("43", "order"), ("42", "order.42"), ("42.42", "order")] {
+        assert!(add(id, key).await.unwrap() > first, "{id} {key}");
+    }
+    assert_eq!(state(&server, &config).await.messages, 4);
+    for id in ["", "a b", "\n", "\u{e9}"] {
+        let error = add(id, "order").await.unwrap_err();
+        assert!(
+            matches!(error, Error::Config { field: "id", .. }),
+            "{error:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn create_can_be_repeated_and_names_what_is_different() {
     let Some(server) = Server::start().await else {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use keyqueue_nats::Config;
 use servers::nats::Servers;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
 use crate::lab::Lab;
@@ -79,7 +80,7 @@ pub async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs one server until Ctrl-C, with the stream and the bucket of the default configuration.
+/// Runs one server until Ctrl-C or SIGTERM, with the stream and the bucket of the default configuration.
 pub async fn server(directory: &Path) -> Result<()> {
     let servers = Servers::prepare(directory, 1)?;
     let mut servers = servers.context("there is no nats-server; nats/server.sh installs it")?;
@@ -87,7 +88,12 @@ pub async fn server(directory: &Path) -> Result<()> {
     let client = servers.ready().await?;
     keyqueue_nats::create(&client, &Config::default()).await?;
     println!("{}", servers.addresses());
-    Ok(tokio::signal::ctrl_c().await?)
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = terminate.recv() => {}
+    }
+    Ok(())
 }
 
 /// A line that changes, on a terminal only.
