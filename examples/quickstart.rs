@@ -30,7 +30,7 @@ fn main() -> anyhow::Result<()> {
         // The workers end however this scope is left, also by an error or a panic.
         let _end = queue.shut_down_on_drop();
         // Four threads take keys until the queue is shut down and empty.
-        let workers = Workers::new(&queue).threads(4);
+        let workers = Workers::new(&queue).concurrency(4);
         let workers = scope.spawn(|| {
             workers.run(|fruit| {
                 // While this runs, no other worker gets the same fruit. If the fruit is added

@@ -92,7 +92,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         ..Database::default()
     });
     let given_up = DeadLetters::new(USERS as usize)?;
-    let workers = Workers::new(&queue).tasks(8).max_retries(10);
+    let workers = Workers::new(&queue).concurrency(8).max_retries(10);
     let workers = workers.dead_letters(&given_up);
     let save = Arc::clone(&database);
     let mut workers = workers.spawn_on(&Handle::current(), move |job| {

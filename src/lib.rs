@@ -29,7 +29,7 @@
 //! let backoff = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(60))?;
 //! let queue = WorkQueue::builder().rate_limiter(backoff).build()?;
 //! let workers = Workers::new(&queue)
-//!     .threads(4)
+//!     .concurrency(4)
 //!     .max_retries(5)
 //!     .on_give_up(|key, given_up| eprintln!("gave up {key}: {given_up}"))
 //!     .spawn(reconcile)?;

@@ -29,7 +29,7 @@ fn orders(board: &Board) -> Result<impl Sized + use<>, Box<dyn Error>> {
     let queue = queue.group_by(|order: &Order| order.0).group_limit(3);
     let queue = Arc::new(queue.rate_limiter(backoff).build()?);
     let (letters, failures) = (DeadLetters::new(10_000)?, Failures::new(10_000)?);
-    let workers = Workers::new(&queue).threads(6).max_retries(3);
+    let workers = Workers::new(&queue).concurrency(6).max_retries(3);
     let workers = workers.dead_letters(&letters).failures(&failures);
     let workers = workers.spawn(|job: Job<'_, Order>| {
         let (customer, number) = *job;
@@ -76,7 +76,7 @@ fn clicks(board: &Board) -> Result<impl Sized + use<>, Box<dyn Error>> {
     let queue = Arc::new(queue.rate_limiter(backoff).build()?);
     let letters = DeadLetters::new(1000)?;
     let failures = Failures::new(1000)?;
-    let workers = Workers::new(&queue).threads(2).max_retries(2);
+    let workers = Workers::new(&queue).concurrency(2).max_retries(2);
     let workers = workers.dead_letters(&letters).failures(&failures);
     let workers = workers.spawn(|job: Job<'_, u32, u64>| {
         thread::sleep(Duration::from_millis(50));

@@ -109,7 +109,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let queue = WorkQueue::builder().merge(Counts::append);
     let queue = queue.rate_limiter(backoff).build()?;
     let workers = Workers::new(&queue)
-        .threads(writers.len())
+        .concurrency(writers.len())
         .max_retries(args.retries)
         .on_error(|table, failed| eprintln!("access_log: {}: {failed}", TABLES[*table]));
     let writing = workers.spawn(move |table: Job<'_, usize, Counts>| {

@@ -78,7 +78,7 @@ impl Mirror {
             .max_retries(RETRIES)
             .on_give_up(move |path, end| reporter.give_up(path, &end));
         if let Some(threads) = threads {
-            workers = workers.threads(threads.into());
+            workers = workers.concurrency(threads.into());
         }
         workers
             .spawn(move |path| worker.visit(&path))

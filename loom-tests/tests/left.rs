@@ -109,7 +109,7 @@ fn a_dropped_retry_whose_report_is_cancelled_is_left_once() {
         let (queue, _time) = delayed_queue(Builder::manual_timers);
         queue.add(1);
         let worker = spawn_with(&queue, |queue| {
-            let workers = Workers::new(queue).tasks(1);
+            let workers = Workers::new(queue).concurrency(1);
             let workers = workers.on_give_up_async(|_, _| std::future::pending());
             let work = async |_: Job<'_, u8>| Verdict::RetryAfter("no", Duration::from_secs(1));
             let mut run = Box::pin(workers.run_async(work));

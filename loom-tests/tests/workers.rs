@@ -26,7 +26,7 @@ fn an_async_worker_does_what_was_added() {
         let pipeline = Arc::new(Pipeline::default());
         let worker = spawn_with(&pipeline, |Pipeline { row, index, queue }| {
             let work = async |_: Job<'_, u8>| index.store(row.load(Relaxed), Relaxed);
-            loom::future::block_on(Workers::new(queue).tasks(1).run_async(work)).unwrap();
+            loom::future::block_on(Workers::new(queue).concurrency(1).run_async(work)).unwrap();
         });
         pipeline.row.store(1, Relaxed);
         pipeline.queue.add(1);
@@ -38,7 +38,7 @@ fn an_async_worker_does_what_was_added() {
 
 /// Lets a worker process the key that is queued. Key 1 fails, and is tried again after a millisecond.
 fn work(queue: &Queue, failures: &Failures<u8>) {
-    let workers = Workers::new(queue).tasks(1).failures(failures);
+    let workers = Workers::new(queue).concurrency(1).failures(failures);
     let run = workers.run_async(async |job: Job<'_, u8>| match *job {
         1 => Verdict::RetryAfter("no route", Duration::from_millis(1)),
         _ => Verdict::Ok(Outcome::Done),

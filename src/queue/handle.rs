@@ -185,7 +185,7 @@ mod tests {
         add_with_most_handles(&queue);
         let reported = Mutex::new(Vec::new());
         let report = |key: &u64, end: GivenUp<_>| reported.lock().unwrap().push((*key, end.reason));
-        let workers = Workers::new(&queue).threads(1).on_give_up(report);
+        let workers = Workers::new(&queue).concurrency(1).on_give_up(report);
         let workers = workers.on_error(|_, _| _ = queue.shut_down());
         workers
             .run(|_| Verdict::RetryAfter("no", 3600 * SECOND))

@@ -31,7 +31,7 @@ use crate::{Added, ConfigError, KeyHandle};
 /// let queue = WorkQueue::from_iter(["good", "bad"]);
 /// let letters = DeadLetters::new(1000)?;
 /// # queue.shut_down();
-/// Workers::new(&queue).threads(1).dead_letters(&letters).run(|job| match *job {
+/// Workers::new(&queue).concurrency(1).dead_letters(&letters).run(|job| match *job {
 ///     "good" => Verdict::Ok(Default::default()),
 ///     _ => Verdict::GiveUp("it is bad"),
 /// })?;
@@ -102,7 +102,7 @@ impl<K, V> DeadLetters<K, V> {
     /// # let queue = WorkQueue::from_iter([1, 2, 3]);
     /// # queue.shut_down();
     /// let letters = DeadLetters::new(1000)?;
-    /// # let workers = Workers::new(&queue).threads(1).dead_letters(&letters);
+    /// # let workers = Workers::new(&queue).concurrency(1).dead_letters(&letters);
     /// workers.run(|job: Job<u32>| Verdict::GiveUp(format!("{} is a number", *job)))?; // 1, 2, 3
     /// let page = letters.page(0, 2);
     /// assert_eq!([1, 2], [*page[0].key, *page[1].key]);
@@ -189,7 +189,7 @@ where
     /// let letters = DeadLetters::new(1000)?;
     /// queue.put("a", vec![1, 2]);
     /// # queue.shut_down();
-    /// let workers = Workers::new(&queue).max_retries(0).threads(1);
+    /// let workers = Workers::new(&queue).max_retries(0).concurrency(1);
     /// workers.dead_letters(&letters).run(|_| Err::<(), _>("no route"))?;
     /// let letter = letters.list().pop().unwrap();
     /// assert_eq!(*letter.value.unwrap(), [1, 2]);

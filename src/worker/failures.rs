@@ -35,7 +35,7 @@ const TEXT: usize = 4096;
 /// let backoff = ItemExponentialFailure::new(Duration::from_secs(30), Duration::from_secs(60))?;
 /// let queue = WorkQueue::builder().rate_limiter(backoff).build()?;
 /// let failures = Failures::new(1000)?;
-/// let workers = Workers::new(&queue).threads(1).failures(&failures);
+/// let workers = Workers::new(&queue).concurrency(1).failures(&failures);
 /// let workers = workers.spawn(|_: Job<&str>| Err::<(), _>("no route"))?;
 /// queue.add("pod");
 /// while queue.counts().delayed == 0 || failures.is_empty() {

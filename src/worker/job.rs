@@ -60,7 +60,7 @@ use crate::{Ended, Item, KeyHandle, RetryOnDrop};
 /// queue.shut_down();
 /// let given_up = std::sync::Mutex::new(Vec::new());
 /// Workers::new(&queue)
-///     .threads(1)
+///     .concurrency(1)
 ///     .on_give_up(|key, _| given_up.lock().unwrap().push(key.clone()))
 ///     .run(parse)?;
 /// assert_eq!(given_up.into_inner().unwrap(), ["seven", ""]); // a queue that is shut down refuses the retry
@@ -171,7 +171,7 @@ impl<K, V> Job<'_, K, V> {
     /// queue.put("a", vec![1, 2]);
     /// queue.put("a", vec![3]);
     /// Workers::new(&queue)
-    ///     .threads(1)
+    ///     .concurrency(1)
     ///     .max_retries(1)
     ///     .on_give_up(|key, given_up| {
     ///         assert_eq!((*key, given_up.value), ("a", Some(vec![2, 3])));
@@ -223,7 +223,7 @@ impl<K, V> Job<'_, K, V> {
     /// use keyqueue::worker::Workers;
     ///
     /// let queue = WorkQueue::from_iter(["key"]);
-    /// Workers::new(&queue).threads(1).run(|job| {
+    /// Workers::new(&queue).concurrency(1).run(|job| {
     ///     if job.attempt() < 3 {
     ///         return Err(format!("{} fails for time {}", *job, job.attempt()));
     ///     }

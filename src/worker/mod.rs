@@ -87,7 +87,7 @@
 //!
 //! let tries = AtomicU32::new(0);
 //! Workers::new(&queue)
-//!     .threads(2)
+//!     .concurrency(2)
 //!     .max_retries(3)
 //!     .on_give_up(|key, given_up| {
 //!         assert_eq!(*key, "bad");
@@ -159,8 +159,7 @@ pub struct Workers<'a, K, V = (), E = Infallible> {
 /// The loop that all workers run, with what they share.
 struct Loop<'a, K, V, E> {
     queue: Arc<Open<K, V>>,
-    /// The number of workers, and the name of its setting.
-    count: (&'static str, usize),
+    concurrency: usize,
     max_retries: Option<u32>,
     on_error: Option<Box<ErrorHook<'a, K, E>>>,
     on_give_up: Option<OnGiveUp<'a, K, V, E>>,
@@ -218,7 +217,7 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
         let processors = processors.min(threads::MOST_THREADS);
         let inner = Loop {
             queue: Arc::clone(&queue.open),
-            count: ("threads", processors),
+            concurrency: processors,
             max_retries: None,
             on_error: None,
             on_give_up: None,
@@ -256,18 +255,10 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
         self.report_to(Hook::Sync(Box::new(hook)))
     }
 
-    /// Sets the number of keys that are processing at the same time, each on its own thread: 1 to
-    /// 8192. Default: one for each processor. The same setting as [`tasks`](Self::tasks).
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.inner.count = ("threads", threads);
-        self
-    }
-
-    /// Sets the number of keys that [`run_async`](Self::run_async) and `spawn_on` (feature `tokio`)
-    /// process at the same time: 1 to 65 536. Default: one for each processor. The same setting as
-    /// [`threads`](Self::threads).
-    pub fn tasks(mut self, tasks: usize) -> Self {
-        self.inner.count = ("tasks", tasks);
+    /// Sets the number of workers, which is the number of keys that are processing at the same time: 1 to 8192
+    /// threads, or 1 to 65 536 futures or tasks. Default: one for each processor.
+    pub fn concurrency(mut self, workers: usize) -> Self {
+        self.inner.concurrency = workers;
         self
     }
 
@@ -292,7 +283,7 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
     /// let queue = WorkQueue::from_iter(["pod"]);
     /// let failures = std::sync::Mutex::new(Vec::new());
     /// Workers::new(&queue)
-    ///     .threads(1)
+    ///     .concurrency(1)
     ///     .max_retries(1)
     ///     .on_error(|key, failed| {
     ///         failures.lock().unwrap().push(format!("{key}: {failed}"));
@@ -401,7 +392,7 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
     /// # pollster::block_on(async {
     /// let queue = WorkQueue::new();
     /// queue.add_all([1, 2]);
-    /// let workers = Workers::new(&queue).tasks(1);
+    /// let workers = Workers::new(&queue).concurrency(1);
     /// let work = workers.run_async(async |_: Job<u64>| pending::<()>().await);
     /// let leadership_lost = ready(());
     /// futures_lite::future::or(async { _ = work.await }, leadership_lost).await;
@@ -428,9 +419,8 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
 impl<K, V, E> Loop<'_, K, V, E> {
     /// Returns the number of workers, or an error if it is 0 or above `most`.
     fn count(&self, most: usize) -> Result<usize, ConfigError> {
-        let (field, count) = self.count;
-        ConfigError::check_range("workers", field, 1..=most, count)?;
-        Ok(count)
+        ConfigError::check_range("workers", "concurrency", 1..=most, self.concurrency)?;
+        Ok(self.concurrency)
     }
 }
 
@@ -438,7 +428,7 @@ impl<K, V, E> fmt::Debug for Workers<'_, K, V, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workers")
             .field("queue", &self.inner.queue.core.name())
-            .field("count", &self.inner.count.1)
+            .field("concurrency", &self.inner.concurrency)
             .field("max_retries", &self.inner.max_retries)
             .finish_non_exhaustive()
     }

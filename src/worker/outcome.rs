@@ -60,7 +60,7 @@ pub enum Outcome {
 ///
 /// let queue = WorkQueue::from_iter(["good", "throttled", "gone"]);
 /// Workers::new(&queue)
-///     .threads(1)
+///     .concurrency(1)
 ///     .on_give_up(|key, given_up| {
 ///         assert_eq!((*key, given_up.reason), ("gone", Reason::GiveUp));
 ///         queue.shut_down();

@@ -16,7 +16,7 @@ use crate::queue::open::Open;
 /// # use keyqueue::WorkQueue;
 /// # use keyqueue::worker::{Job, Workers};
 /// let queue = WorkQueue::new();
-/// let running = Workers::new(&queue).threads(2).spawn(|_: Job<u64>| ())?;
+/// let running = Workers::new(&queue).concurrency(2).spawn(|_: Job<u64>| ())?;
 /// running.abort();
 /// running.join();
 /// queue.add(1);

@@ -29,8 +29,8 @@ where
     V: Send + 'static,
     E: fmt::Display + 'static,
 {
-    /// Like [`run_async`](Self::run_async), but spawns a task of `runtime` for each of the
-    /// [`tasks`](Self::tasks), so keys are processed on all threads of the runtime (W6). Returns
+    /// Like [`run_async`](Self::run_async), but spawns as many tasks of `runtime` as
+    /// [`concurrency`](Self::concurrency) says, so keys are processed on all threads of the runtime (W6). Returns
     /// immediately, with a handle to the tasks.
     ///
     /// `f` gets a [`Job`], which the future that `f` returns may own. A panic of `f`, or of this future, counts as a failure of the key.
@@ -58,7 +58,7 @@ where
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), keyqueue::ConfigError> {
     /// let (queue, app) = (WorkQueue::<String>::new(), Arc::new(App));
-    /// let workers = Workers::new(&queue).tasks(8);
+    /// let workers = Workers::new(&queue).concurrency(8);
     /// let running = workers.spawn_on(&Handle::current(), move |job| {
     ///     let app = Arc::clone(&app); // each future owns what it uses
     ///     async move { app.refresh(&job).await }
@@ -199,7 +199,7 @@ impl<K, V> RunningTasks<K, V> {
     /// # async fn main() -> Result<(), keyqueue::ConfigError> {
     /// let queue = WorkQueue::new();
     /// queue.add("pod/a");
-    /// let workers = Workers::new(&queue).tasks(8);
+    /// let workers = Workers::new(&queue).concurrency(8);
     /// let mut running =
     ///     workers.spawn_on(&Handle::current(), |job| async move { println!("{}", *job) })?;
     ///

@@ -42,8 +42,8 @@ where
     V: Send + 'static,
     E: fmt::Display,
 {
-    /// Like [`run`](Self::run), for any async executor: processes up to [`tasks`](Self::tasks) keys
-    /// at the same time. The future is ready once the queue is shut down and empty and every key is
+    /// Like [`run`](Self::run), for any async executor: processes up to [`concurrency`](Self::concurrency)
+    /// keys at the same time. The future is ready once the queue is shut down and empty and every key is
     /// done.
     ///
     /// It is a single future, so the work on all keys interleaves on the thread that polls it. To
@@ -82,7 +82,7 @@ where
     ///
     /// let doubled = RefCell::new(Vec::new());
     /// Workers::new(&queue)
-    ///     .tasks(2)
+    ///     .concurrency(2)
     ///     .run_async(async |job: Job<u64>| doubled.borrow_mut().push(*job * 2))
     ///     .await?;
     /// assert_eq!(doubled.into_inner(), [2, 4, 6]);
@@ -104,7 +104,7 @@ where
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let (queue, app) = (WorkQueue::<u64>::new(), Arc::new(App));
-    /// let workers = Workers::new(&queue).tasks(8);
+    /// let workers = Workers::new(&queue).concurrency(8);
     /// let running = tokio::spawn(workers.run_async(async move |job| app.refresh(&job).await));
     ///
     /// queue.add(1);

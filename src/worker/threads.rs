@@ -71,7 +71,7 @@ where
     /// let queue = WorkQueue::new();
     /// let (done, results) = mpsc::channel();
     /// let running = Workers::new(&queue)
-    ///     .threads(2)
+    ///     .concurrency(2)
     ///     .spawn(move |job: Job<u64>| done.send(*job * 2))?;
     ///
     /// queue.add(21);
@@ -152,7 +152,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         started.get_or_init(|| result.is_ok());
         result.map_err(|error| {
             let requirement = "must be a number of threads that can be started";
-            ConfigError::new("workers", self.count.0, requirement, count).caused_by(error)
+            ConfigError::new("workers", "concurrency", requirement, count).caused_by(error)
         })
     }
 
@@ -191,7 +191,7 @@ impl<K, V> Running<K, V> {
     /// # use std::time::Duration;
     /// let queue = WorkQueue::new();
     /// queue.add_all(0..1000);
-    /// let workers = Workers::new(&queue).threads(2);
+    /// let workers = Workers::new(&queue).concurrency(2);
     /// let running = workers.spawn(|_: Job<u64>| thread::sleep(Duration::from_millis(10)))?;
     /// let drained = running.drain_within(Duration::from_millis(50));
     /// assert!(!drained.is_finished());

@@ -40,7 +40,7 @@ fn types_name_the_key_alone_if_the_rest_is_the_default() {
     drop((named.item, named.batch, named.get));
     queue.shut_down();
     assert!(named.running.is_none());
-    named.workers.threads(1).run(|_| ()).unwrap();
+    named.workers.concurrency(1).run(|_| ()).unwrap();
 }
 
 /// The same of a queue of values, by types that name the key and the value, and no hasher.
@@ -84,7 +84,7 @@ fn types_name_no_hasher() {
         assert_eq!((*job, job.take()), (3, Some(vec![3])));
         named.handle.add();
     };
-    let workers = named.workers.threads(1).failures(&named.failures);
+    let workers = named.workers.concurrency(1).failures(&named.failures);
     let workers = workers.dead_letters(&named.letters);
     let run = move |job: Job<'_, u64, Vec<u32>>| -> Result<(), String> {
         work(job);
@@ -155,7 +155,7 @@ fn what_is_left_or_given_up_is_an_error() {
     let queue = WorkQueue::<u64>::new();
     queue.add(1);
     queue.shut_down();
-    let workers = Workers::new(&queue).threads(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let workers = workers.on_give_up(|_, end: GivenUp<Refused>| ends.lock().unwrap().push(end));
     workers.run(|_| Err::<(), _>(Refused(fmt::Error))).unwrap();
     let end = ends.into_inner().unwrap().pop().unwrap();

@@ -229,7 +229,7 @@ fn the_size_of_a_store_of_dead_letters_its_age_and_what_it_loses_are_reported() 
     let store = DeadLetters::new(2).unwrap();
     let work = |keys: &[&'static str]| {
         queue.add_all(keys.iter().copied());
-        let workers = Workers::new(queue).tasks(1).dead_letters(&store);
+        let workers = Workers::new(queue).concurrency(1).dead_letters(&store);
         let mut run = Box::pin(workers.run_async(async |_| Verdict::GiveUp("no")));
         assert!(poll_until_idle(&mut run).is_pending());
     };
@@ -317,7 +317,7 @@ fn what_the_worker_loops_function_returns_is_counted_by_result() {
         }
     };
     let again = AtomicBool::new(false);
-    let workers = Workers::new(&queue).threads(1).max_retries(2);
+    let workers = Workers::new(&queue).concurrency(1).max_retries(2);
     let ran = workers.on_give_up(gave_up).run(|key| match *key {
         "good" => Verdict::Ok(Outcome::Done),
         "bad" => Verdict::Retry("bad"),
@@ -353,7 +353,7 @@ fn a_retry_that_a_shut_down_drops_is_given_up_and_no_run() {
         builder.rate_limiter(limiter)
     });
     queue.add_all(["bad", "last"]);
-    let workers = Workers::new(&queue).threads(1).on_give_up(|_, _| ());
+    let workers = Workers::new(&queue).concurrency(1).on_give_up(|_, _| ());
     let ran = workers.run(|key| match *key {
         "bad" => Err("bad"),
         _ => {

@@ -33,7 +33,7 @@ async fn runner_should_never_run_two_instances_at_once() {
         sleep(secs(5)).await;
         queue.shut_down();
     };
-    let (ended, ()) = zip(Workers::new(&queue).tasks(4).run_async(work), feed).await;
+    let (ended, ()) = zip(Workers::new(&queue).concurrency(4).run_async(work), feed).await;
     ended.unwrap();
     assert_eq!(runs.get(), 2);
 }
@@ -60,7 +60,7 @@ fn held_back(keys: &[u64]) -> Vec<u64> {
     let queue = WorkQueue::builder().group_by(|_| ()).build().unwrap();
     assert!(queue.hold_group(&(), DAY));
     let ran = RefCell::new(Vec::new());
-    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(async |job| {
+    let mut run = Box::pin(Workers::new(&queue).concurrency(2).run_async(async |job| {
         ran.borrow_mut().push(*job);
     }));
     queue.add_all(keys.iter().copied());
@@ -107,7 +107,7 @@ async fn runner_should_respect_max_concurrent_executions() {
         queue.shut_down();
         Instant::now()
     };
-    let (ended, shut_down) = zip(Workers::new(&queue).tasks(2).run_async(work), feed).await;
+    let (ended, shut_down) = zip(Workers::new(&queue).concurrency(2).run_async(work), feed).await;
     ended.unwrap();
     assert_eq!(shut_down.elapsed(), secs(2) - ms(1), "the key was finished");
 }
@@ -121,7 +121,7 @@ fn fhm_should_forward_all_values_and_shut_down() {
     queue.add_all(0..100);
     queue.shut_down();
     let work = async |job: Job<'_, u64>| ran.borrow_mut().push(*job);
-    pollster::block_on(Workers::new(&queue).tasks(100).run_async(work)).unwrap();
+    pollster::block_on(Workers::new(&queue).concurrency(100).run_async(work)).unwrap();
     let mut ran = ran.into_inner();
     ran.sort_unstable();
     assert!(ran.into_iter().eq(0..100));
@@ -131,7 +131,7 @@ fn fhm_should_forward_all_values_and_shut_down() {
 fn fhm_should_stay_alive_until_all_sources_finish() {
     let queue = WorkQueue::new();
     let (sources, ended) = ([Notify::new(), Notify::new()], RefCell::new(Vec::new()));
-    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(async |job| {
+    let mut run = Box::pin(Workers::new(&queue).concurrency(2).run_async(async |job| {
         sources[*job as usize].notified().await;
         ended.borrow_mut().push(*job);
     }));
@@ -161,7 +161,7 @@ fn applier_must_not_deadlock_if_reschedule_buffer_fills() {
         }
         Ok::<_, String>(Outcome::RequeueAfter(Duration::ZERO))
     };
-    pollster::block_on(Workers::new(&queue).tasks(100).run_async(work)).unwrap();
+    pollster::block_on(Workers::new(&queue).concurrency(100).run_async(work)).unwrap();
     assert!(runs.into_inner().into_iter().all(|runs| runs >= 3));
     let left = queue.counts();
     assert_eq!((left.queued, left.processing), (0, 0));

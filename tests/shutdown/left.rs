@@ -163,7 +163,7 @@ fn workers_retry_in_a_drain_and_leave_what_they_requeue() {
     let queue = drains_delays();
     queue.add_all([1, 2]);
     thread::scope(|scope| {
-        let workers = Workers::new(&queue).threads(2).max_retries(4);
+        let workers = Workers::new(&queue).concurrency(2).max_retries(4);
         let workers = workers.on_give_up(|key, report| {
             assert_eq!((*key, report.reason), (1, Reason::MaxRetries));
             given_up.fetch_add(1, Ordering::Relaxed);
@@ -192,7 +192,7 @@ fn a_worker_reports_a_refused_retry_or_leaves_it() {
     for has_hook in [false, true] {
         let reports = AtomicUsize::new(0);
         let queue = Queue::from_iter([1]);
-        let mut workers = Workers::new(&queue).threads(1);
+        let mut workers = Workers::new(&queue).concurrency(1);
         if has_hook {
             workers = workers.on_give_up(|_, report: GivenUp<&str>| {
                 assert_eq!(report.reason, Reason::ShutDown);
@@ -217,7 +217,7 @@ fn a_worker_reports_a_dropped_retry_or_leaves_it() {
         let reports = AtomicUsize::new(0);
         let queue = Queue::from_iter([1]);
         thread::scope(|scope| {
-            let mut workers = Workers::new(&queue).threads(1);
+            let mut workers = Workers::new(&queue).concurrency(1);
             if has_hook {
                 workers = workers.on_give_up(|_, report| {
                     assert_eq!(report.reason, Reason::Dropped);
@@ -239,7 +239,7 @@ fn a_dropped_retry_of_a_key_that_was_also_queued_is_left_and_not_reported() {
     let (reports, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let queue = Queue::from_iter([1]);
     thread::scope(|scope| {
-        let workers = Workers::new(&queue).threads(1).on_give_up(|_, _| {
+        let workers = Workers::new(&queue).concurrency(1).on_give_up(|_, _| {
             reports.fetch_add(1, Ordering::Relaxed);
         });
         scope.spawn(|| {
@@ -268,7 +268,7 @@ fn a_dropped_retry_of_a_key_that_was_also_queued_is_left_and_not_reported() {
 #[test] // S13: a key whose task is cancelled.
 fn a_cancelled_key_is_left() {
     let queue = Queue::from_iter([1]);
-    let mut run = Box::pin(Workers::new(&queue).tasks(1).run_async(async |_| {
+    let mut run = Box::pin(Workers::new(&queue).concurrency(1).run_async(async |_| {
         std::future::pending::<()>().await;
     }));
     assert!(poll(&mut run, Waker::noop()).is_pending());
@@ -325,7 +325,7 @@ fn a_requeue_of_a_dirty_key_after_a_shut_down_is_its_next_delivery() {
             assert_eq!(queue.shut_down().processing, 1);
             outcome
         };
-        Workers::new(&queue).threads(1).run(work).unwrap();
+        Workers::new(&queue).concurrency(1).run(work).unwrap();
         assert_eq!((runs.into_inner(), queue.take_left().len()), (2, 0));
         assert_eq!(queue.shut_down().refused, 0);
     }

@@ -66,7 +66,7 @@ fn a_grace_period_that_is_too_short_leaves_or_reports_every_key() {
         let (reported, may_end) = (Mutex::new(Vec::new()), AtomicBool::new(false));
         let mut all = Vec::new();
         thread::scope(|scope| {
-            let mut workers = Workers::new(&queue).threads(2);
+            let mut workers = Workers::new(&queue).concurrency(2);
             if has_report {
                 workers = workers.on_give_up(|key, given_up| {
                     reported.lock().unwrap().push((*key, given_up.value));

@@ -106,7 +106,7 @@ fn a_merge_that_panics_in_a_retry_loses_neither_the_key_nor_the_value_of_the_del
 fn a_worker_whose_retry_panics_in_the_merge_does_not_give_the_key_up() {
     let queue = queue();
     queue.put("a", vec![1]);
-    let workers = Workers::new(&queue).threads(1);
+    let workers = Workers::new(&queue).concurrency(1);
     workers
         .on_give_up(|_, given_up| panic!("{}", given_up.failure))
         .run(|mut job| {

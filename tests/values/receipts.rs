@@ -88,7 +88,7 @@ fn a_worker_gives_up_after_its_retries() {
     let receipts = [tracked(&queue, "a", vec![1])];
     let given_up = [tracked(&queue, "b", vec![1])];
     let done = [tracked(&queue, "c", vec![1])];
-    let workers = Workers::new(&queue).threads(1).max_retries(2);
+    let workers = Workers::new(&queue).concurrency(1).max_retries(2);
     workers
         .run(|mut job| {
             job.value_mut().push(0);

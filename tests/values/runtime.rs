@@ -43,7 +43,7 @@ async fn what_the_task_leaves_goes_with_a_retry() {
             }
         }
     };
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let running = workers.spawn_on(&Handle::current(), work).unwrap();
     assert_eq!(receipt.await, Ended::Done);
     assert!(queue.drain_async().await.is_finished());
@@ -58,7 +58,7 @@ async fn an_abort_puts_the_values_back() {
         queue.put(key, vec![alive.of(key)]);
     }
     let begun = Arc::new(AtomicUsize::new(0));
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let work = {
         let (begun, alive) = (Arc::clone(&begun), alive.clone());
         move |mut job: worker::Job<'static, u32, Vec<_>>| {
@@ -92,7 +92,7 @@ async fn an_abort_puts_the_values_back() {
 async fn a_value_that_the_task_takes_is_not_retried() {
     let queue = lists::<&str>();
     let receipt = tracked(&queue, "a", vec![1]);
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let work = |mut job: Job| async move {
         assert_eq!(job.take(), Some(vec![1]));
         Verdict::Retry("fails")

@@ -13,7 +13,7 @@ use keyqueue::{Ended, State, WorkQueue, merge};
 fn cancelled_work_puts_its_value_back_under_newer_ones() {
     let queue = lists::<&str>();
     let receipt = tracked(&queue, "a", vec![1]);
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let work = workers.run_async(async |mut job: Job<'_, &str, Vec<u32>>| {
         job.value_mut().push(2);
         pending::<()>().await;
@@ -40,7 +40,7 @@ impl Drop for OnDrop<'_> {
 fn the_value_goes_back_after_the_cancelled_work_is_dropped() {
     let queue = lists::<&str>();
     queue.put("a", vec![1]);
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let work = workers.run_async(async |job| {
         let _on_drop = OnDrop(job);
         pending::<()>().await;
@@ -60,7 +60,9 @@ fn cancelled_work_that_is_not_put_back_is_given_up_or_dropped() {
         let builder = WorkQueue::builder().merge(merge::append);
         let queue: WorkQueue<_, Vec<Counted<u32>>> = builder.build().unwrap();
         let receipt = tracked(&queue, 1, vec![alive.of(0)]);
-        let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
+        let workers = Workers::new(&queue)
+            .concurrency(1)
+            .requeue_cancelled(requeue);
         let work = async |_: Job<'_, u32, Vec<Counted<u32>>>| pending::<()>().await;
         let task = Task::waiting(Box::pin(workers.run_async(work)));
         if shut_down {
@@ -81,7 +83,7 @@ fn a_report_that_is_cancelled_is_not_how_the_next_delivery_ends() {
     let queue = lists::<&str>();
     let receipt = tracked(&queue, "a", vec![1]);
     let workers = Workers::new(&queue)
-        .tasks(1)
+        .concurrency(1)
         .on_give_up_async(|_, _| pending::<()>());
     let work = workers.run_async(async |mut job: Job<'_, &str, Vec<u32>>| {
         job.value_mut().push(2);
@@ -101,7 +103,7 @@ fn every_setting_goes_with_values() {
     let reports = Mutex::new(Vec::new());
     let report = |text: String| reports.lock().unwrap().push(text);
     let workers = Workers::new(&queue)
-        .tasks(1)
+        .concurrency(1)
         .max_retries(1)
         .requeue_cancelled(false)
         .on_error(|key, failed| report(format!("{key}: {failed}")))
@@ -144,7 +146,7 @@ fn async_workers_retry_with_the_value_as_it_is_left() {
             }
         }
     };
-    pollster::block_on(Workers::new(&queue).tasks(2).run_async(work)).unwrap();
+    pollster::block_on(Workers::new(&queue).concurrency(2).run_async(work)).unwrap();
     assert!(queue.get().is_none());
 }
 
@@ -153,7 +155,7 @@ fn async_workers_retry_with_the_value_as_it_is_left() {
 async fn async_workers_can_be_spawned() {
     let queue = lists::<u32>();
     let (done, mut results) = tokio::sync::mpsc::unbounded_channel();
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let running = tokio::spawn(workers.run_async(async move |mut job| {
         tokio::task::yield_now().await;
         done.send((*job, job.take().unwrap())).unwrap();

@@ -19,7 +19,7 @@ fn after(work: impl Fn(&mut Vec<u32>) -> Verdict<&'static str> + Sync) -> Option
     let receipt = tracked(&queue, "a", vec![1]);
     let calls = AtomicUsize::new(0);
     let next = Mutex::new(None);
-    let workers = Workers::new(&queue).threads(1);
+    let workers = Workers::new(&queue).concurrency(1);
     workers
         .run(|mut job| {
             if calls.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -63,7 +63,7 @@ fn the_hook_gets_the_value_of_a_key_that_is_given_up() {
     let queue = lists::<&str>();
     let given_up = Mutex::new(Vec::new());
     let receipts = ["error", "panic", "now"].map(|key| tracked(&queue, key, vec![1]));
-    let workers = Workers::new(&queue).threads(1).max_retries(1);
+    let workers = Workers::new(&queue).concurrency(1).max_retries(1);
     workers
         .on_give_up(|key, end| {
             let mut given_up = given_up.lock().unwrap();
@@ -106,7 +106,7 @@ fn the_hook_gets_the_value_of_a_retry_that_a_shut_down_drops_or_refuses() {
     let queue = builder.merge(merge::append).build().unwrap();
     let receipts = ["dropped", "taken", "refused"].map(|key| tracked(&queue, key, vec![1]));
     let given_up = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).threads(1);
+    let workers = Workers::new(&queue).concurrency(1);
     workers
         .on_give_up(|key, end| given_up.lock().unwrap().push((*key, end.value, end.reason)))
         .run(|mut job: Job<'_, &str, Vec<u32>>| {
@@ -138,7 +138,7 @@ fn background_workers_get_values_and_an_abort_keeps_the_others() {
     let _watchdog = watchdog(60);
     let queue = lists::<u32>();
     let (done, results) = std::sync::mpsc::channel();
-    let workers = Workers::new(&queue).threads(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let running = workers
         .spawn(move |mut job| done.send((*job, job.take().unwrap())).unwrap())
         .unwrap();
@@ -158,7 +158,7 @@ fn workers_drop_each_value_once() {
         queue.put(key, vec![alive.of(key)]);
     }
     let calls = AtomicUsize::new(0);
-    let workers = Workers::new(&queue).threads(2).max_retries(1);
+    let workers = Workers::new(&queue).concurrency(2).max_retries(1);
     workers
         .run(|mut job| {
             let key = *job;
@@ -180,11 +180,11 @@ fn a_value_that_a_function_does_not_look_at_is_dropped() {
     let queue = lists::<&str>();
     queue.put("a", vec![1]);
     Workers::new(&queue)
-        .threads(1)
+        .concurrency(1)
         .run(|_| _ = queue.shut_down())
         .unwrap();
     assert!(queue.get().is_none());
     let queue = lists::<&str>();
-    assert!(Workers::new(&queue).threads(0).run(|_| ()).is_err());
+    assert!(Workers::new(&queue).concurrency(0).run(|_| ()).is_err());
     assert_nothing_delivered(&queue);
 }

@@ -440,7 +440,7 @@ fn workers_take_keys_beside_a_batch_that_is_waited_for() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let stop = |job: Job<'_, u64>| _ = (*job == 2).then(|| queue.shut_down());
-            Workers::new(&queue).threads(1).run(stop).unwrap();
+            Workers::new(&queue).concurrency(1).run(stop).unwrap();
         });
     });
     assert!(task.output().is_none());

@@ -18,7 +18,7 @@ fn a_function_sees_its_attempt_and_the_time_in_the_queue() {
     queue.add_all([1, 2]);
     time.advance(secs(3));
     let (seen, attempts) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-    let workers = Workers::new(&queue).threads(1).max_retries(2);
+    let workers = Workers::new(&queue).concurrency(1).max_retries(2);
     let workers = workers.on_give_up(|_, _| _ = queue.shut_down());
     let workers = workers.on_error(|_, failed| attempts.lock().unwrap().push(failed.attempt));
     let run = workers.run(|job: Job<'_, u64>| {
@@ -47,7 +47,7 @@ fn a_function_sees_its_attempt_and_the_time_in_the_queue() {
 fn a_try_that_is_put_off_or_done_is_not_counted() {
     let queue = WorkQueue::from_iter([1_u64]);
     let seen = Mutex::new(Vec::new());
-    let run = Workers::new(&queue).threads(1).run(|job| {
+    let run = Workers::new(&queue).concurrency(1).run(|job| {
         assert_eq!(job.queue_time(), None, "not timed");
         let mut seen = seen.lock().unwrap();
         seen.push(job.attempt());
@@ -68,13 +68,13 @@ fn a_try_that_is_put_off_or_done_is_not_counted() {
 #[test] // W7
 fn of_nested_workers_each_job_has_its_own_attempt() {
     let queue = WorkQueue::from_iter([1_u64]);
-    let run = Workers::new(&queue).threads(1).run(|outer| {
+    let run = Workers::new(&queue).concurrency(1).run(|outer| {
         if outer.attempt() == 1 {
             return Err("again");
         }
         let inner = WorkQueue::from_iter([7_u64]);
         let tries = AtomicUsize::new(0);
-        let run = Workers::new(&inner).threads(1).run(|job| {
+        let run = Workers::new(&inner).concurrency(1).run(|job| {
             let tries = tries.fetch_add(1, Ordering::SeqCst) + 1;
             assert_eq!(job.attempt() as usize, tries);
             if tries == 4 {
@@ -95,7 +95,7 @@ fn of_nested_workers_each_job_has_its_own_attempt() {
 fn of_interleaved_futures_each_sees_its_own_attempt() {
     let queue = WorkQueue::from_iter([1, 2, 3]);
     let tries = RefCell::new([0; 4]);
-    let workers = Workers::new(&queue).tasks(3).max_retries(9);
+    let workers = Workers::new(&queue).concurrency(3).max_retries(9);
     let mut run = Box::pin(workers.run_async(async |job: Job<'_, u64>| {
         tries.borrow_mut()[*job as usize] += 1;
         let mine = tries.borrow()[*job as usize];
@@ -145,7 +145,7 @@ fn the_limiter_is_not_read_unless_the_function_asks() {
         let queue = builder.build().unwrap();
         queue.add_all([1, 2]);
         queue.shut_down();
-        let run = Workers::new(&queue).threads(1);
+        let run = Workers::new(&queue).concurrency(1);
         run.run(|job| assert!(!asks || job.attempt() == 1)).unwrap();
         let reads = limiter.0.load(Ordering::SeqCst);
         assert_eq!(reads, if asks { 2 } else { 0 });
@@ -160,7 +160,7 @@ fn the_job_of_a_future_reads_the_limiter_once() {
     let queue = builder.build().unwrap();
     queue.add_all([1, 2]);
     queue.shut_down();
-    let run = Workers::new(&queue).tasks(1);
+    let run = Workers::new(&queue).concurrency(1);
     let work = async |job: Job<'_, u64>| assert_eq!([job.attempt(), job.attempt()], [1, 1]);
     pollster::block_on(run.run_async(work)).unwrap();
     assert_eq!(limiter.0.load(Ordering::SeqCst), 2);
@@ -188,7 +188,7 @@ fn a_limiter_that_panics_when_it_is_read_keeps_no_job_from_its_function() {
     queue.add_all([1, 2]);
     queue.shut_down();
     let attempts = Mutex::new(Vec::new());
-    let run = Workers::new(&queue).threads(1);
+    let run = Workers::new(&queue).concurrency(1);
     run.run(|job| attempts.lock().unwrap().push(job.attempt()))
         .unwrap();
     assert_eq!(attempts.into_inner().unwrap(), [1, 1]);
@@ -204,7 +204,7 @@ fn background_threads_and_spawned_futures_see_it() {
     };
     let queue = WorkQueue::from_iter([1, 2]);
     queue.shut_down();
-    let workers = Workers::new(&queue).threads(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let running = workers.spawn({
         let work = work.clone();
         move |job: Job<'_, u64>| work(job.attempt())
@@ -213,7 +213,7 @@ fn background_threads_and_spawned_futures_see_it() {
     let queue = WorkQueue::from_iter([1, 2]);
     queue.shut_down();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let task = runtime.spawn(workers.run_async(async move |job| work(job.attempt())));
     runtime.block_on(task).unwrap().unwrap();
     assert_eq!(saw.load(Ordering::SeqCst), 4);

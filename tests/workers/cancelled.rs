@@ -25,7 +25,7 @@ fn a_worker_that_is_dropped_while_it_waits_passes_its_wake_up_on() {
     let queue = WorkQueue::<u64>::new();
     let mut run = Box::pin(
         Workers::new(&queue)
-            .tasks(1)
+            .concurrency(1)
             .run_async(async |_: Job<'_, u64>| ()),
     );
     assert!(poll(&mut run, Waker::noop()).is_pending());
@@ -51,7 +51,9 @@ fn a_key_whose_work_is_cancelled_is_delivered_again_or_left_or_done() {
             .rate_limiter(limiter);
         let queue = queue.build().unwrap();
         queue.add(1);
-        let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
+        let workers = Workers::new(&queue)
+            .concurrency(1)
+            .requeue_cancelled(requeue);
         let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| pending::<()>().await));
         assert!(poll(&mut run, Waker::noop()).is_pending());
         let mut drain = Box::pin(queue.drain_async());
@@ -72,7 +74,7 @@ fn a_key_whose_report_is_cancelled_keeps_its_failures_and_is_reported_again() {
     queue.add(1);
     let (calls, reports) = (Cell::new(0), Mutex::new(Vec::new()));
     for is_cancelled in [true, false] {
-        let workers = Workers::new(&queue).tasks(1).max_retries(1);
+        let workers = Workers::new(&queue).concurrency(1).max_retries(1);
         let reports = &reports;
         let workers = workers.on_give_up_async(move |_, given_up| async move {
             if is_cancelled {
@@ -108,7 +110,9 @@ fn a_key_whose_report_is_cancelled_after_a_shut_down_is_left() {
     for (requeue, drains) in [(true, false), (true, true), (false, false)] {
         let queue = WorkQueue::builder().drain_delays(drains).build().unwrap();
         queue.add(1);
-        let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
+        let workers = Workers::new(&queue)
+            .concurrency(1)
+            .requeue_cancelled(requeue);
         let workers = workers.on_give_up_async(|_, _| pending());
         let work = async |_: Job<'_, u64>| Verdict::GiveUp("no");
         let mut run = Box::pin(workers.run_async(work));
@@ -125,7 +129,7 @@ fn a_worker_that_is_dropped_between_two_keys_has_finished_one_and_takes_no_other
     let queue = WorkQueue::from_iter([1, 2]);
     let mut run = Box::pin(
         Workers::new(&queue)
-            .tasks(1)
+            .concurrency(1)
             .run_async(async |_: Job<'_, u64>| ()),
     );
     // It lets others run after each key.
@@ -151,7 +155,9 @@ fn a_dropped_retry_whose_report_is_cancelled_is_left() {
         let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
         let queue = WorkQueue::builder().rate_limiter(limiter).build().unwrap();
         queue.add_all(1..=3_u64);
-        let workers = Workers::new(&queue).tasks(2).requeue_cancelled(requeue);
+        let workers = Workers::new(&queue)
+            .concurrency(2)
+            .requeue_cancelled(requeue);
         let workers = workers.on_give_up_async(|_, _| async {
             yield_now().await;
             pending::<()>().await;
@@ -181,7 +187,7 @@ fn a_report_that_has_ended_or_panicked_leaves_nothing() {
     let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
     let queue = WorkQueue::builder().rate_limiter(limiter).build().unwrap();
     queue.add_all([1, 2, 3]);
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let workers = workers.on_give_up_async(|key, _| {
         assert_ne!(*key, 1, "in the hook");
         async move {
@@ -215,7 +221,7 @@ mod handles {
 
     /// Workers that are tasks, of a queue whose one key the caller holds.
     fn idle(queue: &WorkQueue<u64>) -> RunningTasks<u64> {
-        let workers = Workers::new(queue).tasks(1);
+        let workers = Workers::new(queue).concurrency(1);
         workers.spawn_on(&Handle::current(), |_| ready(())).unwrap()
     }
 
@@ -269,7 +275,7 @@ mod handles {
         queue.add_all([1, 2]);
         let reports = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&reports);
-        let workers = Workers::new(&queue).tasks(1);
+        let workers = Workers::new(&queue).concurrency(1);
         let workers = workers.on_give_up_async(move |_, _| {
             let count = Arc::clone(&count);
             async move {
@@ -300,7 +306,7 @@ mod handles {
         queue.add_all(0..KEYS);
         let begun = Arc::new(Mutex::new(BTreeSet::new()));
         let begins = Arc::clone(&begun);
-        let workers = Workers::new(&queue).tasks(20);
+        let workers = Workers::new(&queue).concurrency(20);
         let workers = workers.on_give_up_async(move |key, _| {
             begins.lock().unwrap().insert(*key);
             tokio::time::sleep(Duration::from_millis(300))
@@ -327,7 +333,7 @@ mod handles {
     #[tokio::test] // W6 W8 S16
     async fn a_join_that_is_dropped_leaves_the_keys_of_a_queue_that_is_shut_down() {
         let queue = WorkQueue::from_iter([1]);
-        let workers = Workers::new(&queue).tasks(1);
+        let workers = Workers::new(&queue).concurrency(1);
         let work = |_| pending::<()>();
         let running = workers.spawn_on(&Handle::current(), work).unwrap();
         while queue.counts().processing == 0 {

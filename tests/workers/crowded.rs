@@ -89,7 +89,7 @@ fn keys_that_fail_for_ever_do_not_keep_a_producer_from_adding_healthy_ones() {
     let queue = queue.rate_limiter(backoff()).build().unwrap();
     let run = &Run::default();
     thread::scope(|scope| {
-        let workers = Workers::new(&queue).threads(2);
+        let workers = Workers::new(&queue).concurrency(2);
         let workers = workers.on_give_up(|key, given_up| run.give_up(*key, &given_up));
         scope.spawn(move || workers.run(|job: Job<'_, u64>| run.work(*job)));
         produce(&queue, keys, |key| _ = queue.entry(key).wait().add());
@@ -106,7 +106,7 @@ fn the_same_in_tasks() {
     let queue = queue.rate_limiter(backoff()).build().unwrap();
     let run = &Run::default();
     thread::scope(|scope| {
-        let workers = Workers::new(&queue).tasks(4);
+        let workers = Workers::new(&queue).concurrency(4);
         let workers = workers.on_give_up(|key, given_up| run.give_up(*key, &given_up));
         let work = async |job: Job<'_, u64>| run.work(*job);
         scope.spawn(move || pollster::block_on(workers.run_async(work)));
@@ -131,7 +131,7 @@ fn the_same_with_values_by_weight() {
         .unwrap();
     let run = &Run::default();
     thread::scope(|scope| {
-        let workers = Workers::new(&queue).threads(2);
+        let workers = Workers::new(&queue).concurrency(2);
         let workers = workers.on_give_up(|key, given_up| {
             assert_eq!(given_up.value.as_ref().unwrap().len(), 1);
             run.give_up(*key, &given_up);
@@ -157,9 +157,11 @@ fn an_outage_gives_nothing_up_and_stops_the_producer_until_it_ends() {
         builder.capacity(10).rate_limiter(backoff)
     });
     let (is_out, done) = (AtomicBool::new(true), AtomicUsize::new(0));
-    let workers = Workers::new(&queue).tasks(2).on_give_up(|key, given_up| {
-        panic!("{key} was given up: {given_up}");
-    });
+    let workers = Workers::new(&queue)
+        .concurrency(2)
+        .on_give_up(|key, given_up| {
+            panic!("{key} was given up: {given_up}");
+        });
     let mut work = Task::waiting(Box::pin(workers.run_async(async |_: Job<'_, u64>| {
         if is_out.load(Ordering::Relaxed) {
             return Err("no database");
@@ -213,9 +215,11 @@ fn a_second_outage_gives_nothing_up_either() {
         builder.capacity(2).rate_limiter(backoff)
     });
     let is_out = AtomicBool::new(true);
-    let workers = Workers::new(&queue).tasks(1).on_give_up(|key, given_up| {
-        panic!("{key} was given up: {given_up}");
-    });
+    let workers = Workers::new(&queue)
+        .concurrency(1)
+        .on_give_up(|key, given_up| {
+            panic!("{key} was given up: {given_up}");
+        });
     let work = async |_: Job<'_, u64>| match is_out.load(Ordering::Relaxed) {
         true => Err("no database"),
         false => Ok(()),
@@ -247,7 +251,7 @@ fn crowd(letters: Option<&DeadLetters<u64>>, hook: bool) -> (Vec<(u64, Reason)>,
         builder.capacity(1).rate_limiter(backoff)
     });
     let given_up = Mutex::new(Vec::new());
-    let mut workers = Workers::new(&queue).tasks(1);
+    let mut workers = Workers::new(&queue).concurrency(1);
     if let Some(letters) = letters {
         workers = workers.dead_letters(letters);
     }

@@ -19,7 +19,7 @@ fn fail_all(queue: &WorkQueue<u64>, letters: &Store, error: &'static str) {
     let workers = Workers::new(queue).max_retries(1).dead_letters(letters);
     let mut run = Box::pin(
         workers
-            .tasks(1)
+            .concurrency(1)
             .run_async(async move |_: Job<'_, u64>| Err::<(), _>(error)),
     );
     assert!(poll_until_idle(&mut run).is_pending());
@@ -100,7 +100,10 @@ fn a_full_store_says_so_and_drops_the_oldest_only_if_it_is_told_to() {
     let workers = workers.on_give_up(|key, _| reported.lock().unwrap().push(*key));
     queue.add_all([2, 4]);
     queue.shut_down();
-    workers.threads(1).run(|_| Verdict::GiveUp("no")).unwrap();
+    workers
+        .concurrency(1)
+        .run(|_| Verdict::GiveUp("no"))
+        .unwrap();
     assert_eq!(
         (reported.into_inner().unwrap(), keys(&letters)),
         (vec![4], vec![1, 2])
@@ -125,7 +128,7 @@ fn a_letter_carries_the_value_and_newer_ones_are_merged_into_it() {
     let queue = WorkQueue::builder().merge(merge::append).build().unwrap();
     let letters = DeadLetters::new(10).unwrap();
     let fail = |error: &'static str| {
-        let workers = Workers::new(&queue).dead_letters(&letters).tasks(1);
+        let workers = Workers::new(&queue).dead_letters(&letters).concurrency(1);
         let work = async move |mut job: Job<'_, u64, Vec<u32>>| {
             job.value_mut().push(0); // what the function leaves in it
             Verdict::GiveUp(error)
@@ -164,7 +167,7 @@ fn what_a_shut_down_ends_is_left_or_reported_and_not_in_the_store() {
         let (queue, _time) = built::<u64>(|builder| builder.rate_limiter(limiter()));
         let letters = Store::new(10).unwrap();
         let reported = Mutex::new(Vec::new());
-        let mut workers = Workers::new(&queue).dead_letters(&letters).tasks(1);
+        let mut workers = Workers::new(&queue).dead_letters(&letters).concurrency(1);
         if has_hook {
             let hook =
                 |key: &u64, end: GivenUp<_>| reported.lock().unwrap().push((*key, end.reason));
@@ -212,7 +215,7 @@ fn on_error_sees_a_key_that_the_store_keeps() {
         seen.fetch_add(1, Ordering::SeqCst);
         queue.shut_down();
     };
-    let workers = Workers::new(&queue).threads(1).max_retries(0);
+    let workers = Workers::new(&queue).concurrency(1).max_retries(0);
     workers
         .on_error(saw)
         .dead_letters(&letters)
@@ -270,7 +273,7 @@ fn user_code_of_values_and_errors_may_call_the_store() {
         let workers = Workers::new(&queue).dead_letters(&letters);
         let error = calls.clone();
         let work = async move |_: Job<'_, u64, Calls>| Verdict::GiveUp(error.clone());
-        let mut run = Box::pin(workers.tasks(1).run_async(work));
+        let mut run = Box::pin(workers.concurrency(1).run_async(work));
         assert!(poll_until_idle(&mut run).is_pending());
         drop(held);
     }
@@ -304,7 +307,7 @@ fn threads_that_fail_and_threads_that_put_back_lose_no_key() {
         }
         (0..count).for_each(|key| _ = queue.put(key, vec![1]));
         // Each key fails twice, and carries its value to the third try.
-        let workers = Workers::new(&queue).threads(2).dead_letters(&letters);
+        let workers = Workers::new(&queue).concurrency(2).dead_letters(&letters);
         let tries: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
         let work = |job: Job<'_, u64, Vec<u32>>| {
             if tries[*job as usize].fetch_add(1, Ordering::SeqCst) < 2 {
@@ -362,7 +365,7 @@ fn fail(queue: &CloneQueue, letters: &CloneLetters, key: u64, value: u32) {
 }
 
 fn give_up(queue: &CloneQueue, letters: &CloneLetters) {
-    let workers = Workers::new(queue).dead_letters(letters).tasks(1);
+    let workers = Workers::new(queue).dead_letters(letters).concurrency(1);
     let run = workers.run_async(async |_: Job<'_, u64, Clones>| Verdict::GiveUp("no"));
     assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
 }

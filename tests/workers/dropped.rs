@@ -63,7 +63,7 @@ fn threads_report_each_dropped_retry_exactly_once() {
         let queue = queue.unwrap();
         let (runs, ends) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
         let (runs, ends) = (Arc::new(runs), Arc::new(ends));
-        let workers = Workers::new(&queue).threads(4).on_give_up({
+        let workers = Workers::new(&queue).concurrency(4).on_give_up({
             let ends = Arc::clone(&ends);
             move |key: &u64, end: GivenUp<&str>| {
                 let again = ends.lock().unwrap().insert(*key, end.reason);
@@ -96,7 +96,7 @@ fn a_scoped_worker_reports_a_dropped_retry_though_the_hook_panics() {
     let queue = WorkQueue::builder().rate_limiter(limiter).build().unwrap();
     queue.add_all([1, 2, 3_u64]);
     let ends = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).threads(1).on_give_up(|key, end| {
+    let workers = Workers::new(&queue).concurrency(1).on_give_up(|key, end| {
         ends.lock().unwrap().push((*key, end.reason));
         panic!("from the hook");
     });
@@ -161,7 +161,7 @@ fn a_worker_that_ends_does_not_report_a_key_that_another_one_processes() {
     let (queue, _time) = built(|builder| builder.rate_limiter(limiter));
     let (is_first, gate) = (Cell::new(true), Cell::new(false));
     let ends = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let workers = workers.on_give_up(|_, end| ends.lock().unwrap().push(end));
     let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| {
         if is_first.take() {
@@ -202,7 +202,7 @@ fn a_retry_that_a_drain_delivers_is_not_dropped() {
     queue.add_all([1, 2]);
     let reasons = Mutex::new(Vec::new());
     let worked = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).tasks(1).max_retries(2);
+    let workers = Workers::new(&queue).concurrency(1).max_retries(2);
     let workers = workers.on_give_up(|key, end| reasons.lock().unwrap().push((*key, end.reason)));
     let mut run = Box::pin(workers.run_async(async |job: Job<'_, u64>| {
         worked.lock().unwrap().push(*job);
@@ -230,7 +230,7 @@ fn of_two_sets_of_workers_one_reports_a_dropped_retry() {
         let queue = builder.clock(clock).manual_timers().build().unwrap();
         let ends = Mutex::new(Vec::new());
         let run = |error: &'static str| {
-            let workers = Workers::new(&queue).tasks(1);
+            let workers = Workers::new(&queue).concurrency(1);
             let workers = workers.on_give_up(|key, end| ends.lock().unwrap().push((*key, end)));
             Box::pin(workers.run_async(async move |_: Job<'_, u64>| Err::<(), _>(error)))
         };
@@ -268,7 +268,7 @@ fn a_retry_that_ends_elsewhere_does_not_keep_its_key_in_memory() {
     for (hook, cancels) in [(true, true), (true, false), (false, true)] {
         let limiter = ItemExponentialFailure::new(secs(1), secs(1)).unwrap();
         let (queue, time) = built(|builder| builder.rate_limiter(limiter));
-        let mut workers = Workers::new(&queue).tasks(1);
+        let mut workers = Workers::new(&queue).concurrency(1);
         if hook {
             workers = workers.on_give_up(|_, _| panic!("none is given up"));
         }

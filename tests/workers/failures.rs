@@ -25,7 +25,7 @@ fn work<E: fmt::Display>(
 ) {
     let workers = Workers::new(queue).max_retries(2).failures(failures);
     let run = workers
-        .tasks(1)
+        .concurrency(1)
         .run_async(async |job: Job<'_, u64>| f(*job));
     assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
 }
@@ -48,7 +48,7 @@ fn the_hook_of_errors_finds_the_failure() {
         seen.store(of(&queue, &failures, 1).is_some(), Ordering::Relaxed);
     });
     let run = workers
-        .tasks(1)
+        .concurrency(1)
         .run_async(async |_| Err::<(), _>("no route"));
     assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
     assert!(seen.into_inner());

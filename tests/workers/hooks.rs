@@ -19,7 +19,7 @@ fn every_failure_is_seen_with_error_attempt_and_next_delay_before_a_give_up() {
     let (queue, time) = built(|builder| builder.rate_limiter(limiter));
     let seen = Mutex::new(Vec::new());
     let run = Workers::new(&queue)
-        .tasks(1)
+        .concurrency(1)
         .max_retries(1)
         .on_error(|key, failed| {
             seen.lock().unwrap().push(format!("{key}: {failed}"));
@@ -72,20 +72,22 @@ fn a_hook_may_wait_and_its_key_is_held_meanwhile() {
     let queue = WorkQueue::from_iter([1]);
     let open = AtomicBool::new(false);
     let ends = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).tasks(1).on_give_up_async(|key, end| {
-        let (open, ends) = (&open, &ends);
-        async move {
-            poll_fn(|context| match open.load(Ordering::SeqCst) {
-                true => Poll::Ready(()),
-                false => {
-                    context.waker().wake_by_ref();
-                    Poll::Pending
-                }
-            })
-            .await;
-            ends.lock().unwrap().push((*key.key(), end.reason));
-        }
-    });
+    let workers = Workers::new(&queue)
+        .concurrency(1)
+        .on_give_up_async(|key, end| {
+            let (open, ends) = (&open, &ends);
+            async move {
+                poll_fn(|context| match open.load(Ordering::SeqCst) {
+                    true => Poll::Ready(()),
+                    false => {
+                        context.waker().wake_by_ref();
+                        Poll::Pending
+                    }
+                })
+                .await;
+                ends.lock().unwrap().push((*key.key(), end.reason));
+            }
+        });
     let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| Verdict::GiveUp("no")));
     for _ in 0..10 {
         assert!(crate::common::poll(&mut run, std::task::Waker::noop()).is_pending());
@@ -106,14 +108,16 @@ fn a_hook_that_waits_is_called_for_dropped_retries_and_may_panic() {
     let queue = WorkQueue::builder().rate_limiter(limiter).build().unwrap();
     queue.add_all([1, 2, 3, 4]);
     let ends = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).tasks(2).on_give_up_async(|key, end| {
-        ends.lock().unwrap().push((*key.key(), end.reason));
-        assert_ne!(*key.key(), 1, "in the hook");
-        async move {
-            futures_lite::future::yield_now().await;
-            panic!("in its future");
-        }
-    });
+    let workers = Workers::new(&queue)
+        .concurrency(2)
+        .on_give_up_async(|key, end| {
+            ends.lock().unwrap().push((*key.key(), end.reason));
+            assert_ne!(*key.key(), 1, "in the hook");
+            async move {
+                futures_lite::future::yield_now().await;
+                panic!("in its future");
+            }
+        });
     let work = async |job: Job<'_, u64>| match *job {
         4 => Verdict::GiveUp("never"),
         _ => Verdict::Retry("no"),
@@ -134,7 +138,9 @@ fn a_worker_that_is_dropped_while_its_hook_waits_puts_the_key_back() {
     for (requeue, left) in [(true, &[2, 1][..]), (false, &[2])] {
         let queue = WorkQueue::from_iter([1, 2]);
         let called = Cell::new(0);
-        let workers = Workers::new(&queue).tasks(1).requeue_cancelled(requeue);
+        let workers = Workers::new(&queue)
+            .concurrency(1)
+            .requeue_cancelled(requeue);
         let workers = workers.on_give_up_async(|_, _| pending());
         let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64>| {
             called.set(called.get() + 1);
@@ -152,7 +158,7 @@ fn a_worker_that_is_dropped_while_its_hook_waits_puts_the_key_back() {
 fn threads_refuse_a_hook_that_waits_by_name() {
     let queue = WorkQueue::<u64>::new();
     let workers = || {
-        let workers = Workers::new(&queue).threads(1);
+        let workers = Workers::new(&queue).concurrency(1);
         workers.on_give_up_async(|_, _| async {})
     };
     let refused = [

@@ -62,11 +62,11 @@ impl Way {
         R: IntoVerdict<Error = E> + Send + 'static,
     {
         match self {
-            Way::Scoped => workers.threads(1).run(f).unwrap(),
-            Way::Spawned => workers.threads(1).spawn(f).unwrap().join(),
+            Way::Scoped => workers.concurrency(1).run(f).unwrap(),
+            Way::Spawned => workers.concurrency(1).spawn(f).unwrap().join(),
             Way::Future => {
                 let run = workers
-                    .tasks(1)
+                    .concurrency(1)
                     .run_async(async |job: Job<'_, _, _>| f(job));
                 pollster::block_on(run).unwrap();
             }
@@ -78,7 +78,10 @@ impl Way {
                     let f = Arc::clone(&f);
                     async move { f(job) }
                 };
-                let running = workers.tasks(1).spawn_on(runtime.handle(), work).unwrap();
+                let running = workers
+                    .concurrency(1)
+                    .spawn_on(runtime.handle(), work)
+                    .unwrap();
                 runtime.block_on(running.join());
             }
         }
@@ -295,7 +298,7 @@ fn a_job_may_outlive_the_future_that_got_it() {
     let queue = lists(|builder| builder);
     let receipts = [1, 2].map(|key| tracked(&queue, key, vec![key as u32]));
     let kept = RefCell::new(Vec::new());
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let mut run = Box::pin(workers.run_async(async |job: ListJob<'static>| {
         kept.borrow_mut().push(job);
         Err::<(), _>("fails")
@@ -315,7 +318,7 @@ fn a_job_that_comes_back_while_its_key_is_settled_gives_its_value_to_no_other() 
     let receipts = [1, 2].map(|key| tracked(&queue, key, vec![key as u32]));
     let (kept, delivered) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let for_ever = RefCell::new(Vec::new());
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     // The hook is called after the function, and before the next one.
     let workers = workers.on_error(|_, _| kept.lock().unwrap().truncate(0));
     let mut run = Box::pin(workers.run_async(async |job: ListJob<'static>| {
@@ -352,7 +355,7 @@ mod outlives {
         UnboundedReceiver<ListJob<'static>>,
     ) {
         let (sender, jobs) = unbounded_channel();
-        let workers = Workers::new(queue).tasks(1);
+        let workers = Workers::new(queue).concurrency(1);
         let workers = workers.on_give_up(|key, given_up| panic!("{key}: {given_up}"));
         let work = move |job: ListJob<'static>| {
             let fails = *job == 1;
@@ -390,7 +393,7 @@ mod outlives {
         let kept = Arc::new(Mutex::new(None));
         let (sender, mut values) = unbounded_channel();
         let (keep, puts) = (Arc::clone(&kept), queue.handle(2));
-        let workers = Workers::new(&queue).tasks(1);
+        let workers = Workers::new(&queue).concurrency(1);
         let work = move |job: ListJob<'static>| {
             let (keep, sender) = (Arc::clone(&keep), sender.clone());
             if *job == 1 {
@@ -427,7 +430,7 @@ mod outlives {
         let queue = lists(|builder| builder);
         let receipt = tracked(&queue, 1, vec![1]);
         let (sender, mut jobs) = unbounded_channel();
-        let workers = Workers::new(&queue).tasks(1);
+        let workers = Workers::new(&queue).concurrency(1);
         let work = move |job: ListJob<'static>| {
             sender.send(job).unwrap();
             pending::<()>()

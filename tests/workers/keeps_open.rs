@@ -24,7 +24,7 @@ fn threads_work_on_after_the_queue_is_dropped_and_close_it_as_they_end() {
     let queue = WorkQueue::<u64>::new();
     let handle = queue.handle(1);
     let (worked, works) = mpsc::channel();
-    let workers = Workers::new(&queue).threads(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let running = workers
         .spawn(move |job| worked.send(*job).unwrap())
         .unwrap();
@@ -42,7 +42,7 @@ fn threads_work_on_after_the_queue_is_dropped_and_close_it_as_they_end() {
 fn a_future_keeps_the_queue_open_and_closes_it_as_it_is_dropped() {
     let queue = WorkQueue::from_iter([1_u64]);
     let handle = queue.handle(2);
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let work = async |job: Job<'_, u64>| match *job {
         1 => pending().await,
         _ => drop(job),
@@ -64,7 +64,7 @@ async fn tasks_keep_the_queue_open_and_close_it_as_they_end() {
     let queue = WorkQueue::<u64>::new();
     let handle = queue.handle(1);
     let (worked, mut works) = tokio::sync::mpsc::unbounded_channel();
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let work = move |job: Job<'static, u64>| {
         worked.send(*job).unwrap();
         std::future::ready(())

@@ -55,7 +55,7 @@ impl Bench {
         });
         let told = Arc::clone(&work);
         let mut workers = Workers::new(&queue)
-            .tasks(1)
+            .concurrency(1)
             .on_give_up(move |key, end| told.given_up.lock().unwrap().push((*key, end)));
         if let Some(retries) = max_retries {
             workers = workers.max_retries(retries);
@@ -232,7 +232,7 @@ fn the_hook_is_told_while_the_key_is_held_and_may_add_it() {
     let queue = WorkQueue::<u64>::new();
     queue.add(1);
     let ends = AtomicUsize::new(0);
-    let workers = Workers::new(&queue).threads(1).max_retries(0);
+    let workers = Workers::new(&queue).concurrency(1).max_retries(0);
     let workers = workers.on_give_up(|key, _| {
         let added = queue.add(*key);
         match ends.fetch_add(1, Ordering::SeqCst) {
@@ -252,7 +252,7 @@ fn an_error_after_the_shut_down_is_reported_with_the_retries_before() {
         queue.add_all([1, 2]);
         let (tries, told) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let mut workers = Workers::new(&queue)
-            .threads(1)
+            .concurrency(1)
             .on_give_up(|key, end| told.lock().unwrap().push((*key, end.retries, end.reason)));
         if let Some(retries) = max_retries {
             workers = workers.max_retries(retries);
@@ -295,14 +295,16 @@ fn requeue_after_nothing_queues_the_key_at_the_tail_at_once() {
     let queue = WorkQueue::new();
     queue.add_all([1, 2]);
     let seen = Mutex::new(Vec::new());
-    let run = Workers::new(&queue).threads(1).run(|job: Job<'_, u64>| {
-        let mut seen = seen.lock().unwrap();
-        seen.push(*job);
-        if seen.len() == 4 {
-            queue.shut_down();
-        }
-        Outcome::RequeueAfter(Duration::ZERO)
-    });
+    let run = Workers::new(&queue)
+        .concurrency(1)
+        .run(|job: Job<'_, u64>| {
+            let mut seen = seen.lock().unwrap();
+            seen.push(*job);
+            if seen.len() == 4 {
+                queue.shut_down();
+            }
+            Outcome::RequeueAfter(Duration::ZERO)
+        });
     run.unwrap();
     assert_eq!(seen.into_inner().unwrap(), [1, 2, 1, 2, 1]);
 }

@@ -90,7 +90,7 @@ fn a_requeue_after_a_shut_down_asks_no_limiter_and_is_left() {
         .build()
         .unwrap();
     queue.add(1);
-    let ran = Workers::new(&queue).threads(1).run(|_| {
+    let ran = Workers::new(&queue).concurrency(1).run(|_| {
         fuse.when.store(true, Ordering::SeqCst);
         queue.shut_down();
         Outcome::RequeueRateLimited
@@ -131,7 +131,7 @@ fn a_key_is_put_back_also_if_its_hash_panics() {
     let queue = WorkQueue::new();
     queue.add(Unhashable);
     let work = async |_: Job<'_, Unhashable>| pending::<()>().await;
-    let mut run = Box::pin(Workers::new(&queue).tasks(1).run_async(work));
+    let mut run = Box::pin(Workers::new(&queue).concurrency(1).run_async(work));
     assert!(poll_until_idle(&mut run).is_pending());
     HASH_PANICS.store(true, Ordering::SeqCst);
     drop(run);
@@ -156,7 +156,7 @@ fn work_that_panics_as_it_is_dropped_ends_no_task() {
     queue.add_all([1, 2, 3]);
     queue.shut_down();
     let (worked, given_up) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let workers = Workers::new(&queue).tasks(1).on_give_up(|_, end| {
+    let workers = Workers::new(&queue).concurrency(1).on_give_up(|_, end| {
         assert!(matches!(end.failure, Failure::Panic(_)), "{end:?}");
         given_up.fetch_add(1, Ordering::SeqCst);
     });

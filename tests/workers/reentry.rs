@@ -112,7 +112,7 @@ fn workers_and_their_hooks_may_call_the_queue() {
         queue.add_all(0..4);
         let runs = AtomicUsize::new(0);
         Workers::new(&queue)
-            .threads(1)
+            .concurrency(1)
             .max_retries(0)
             .on_error(|_, _| calling.call())
             .on_give_up(|_, _| calling.call())

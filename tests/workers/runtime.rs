@@ -30,7 +30,7 @@ fn queue_of<const N: usize>(keys: [u64; N]) -> WorkQueue<u64> {
 async fn stuck(queue: &WorkQueue<u64>, tasks: usize) -> RunningTasks<u64> {
     let begun = Arc::new(Semaphore::new(0));
     let begins = Arc::clone(&begun);
-    let workers = Workers::new(queue).tasks(tasks);
+    let workers = Workers::new(queue).concurrency(tasks);
     let running = workers.spawn_on(&Handle::current(), move |_| {
         begins.add_permits(1);
         pending::<()>()
@@ -51,7 +51,7 @@ fn eight_blocking_pieces_run_four_at_a_time_on_four_threads() {
     let worked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&worked);
     let runtime = runtime_of(4);
-    let workers = Workers::new(&queue).tasks(4);
+    let workers = Workers::new(&queue).concurrency(4);
     let running = workers.spawn_on(runtime.handle(), move |_| {
         let (all, count) = (Arc::clone(&all), Arc::clone(&count));
         async move {
@@ -76,10 +76,10 @@ async fn as_many_keys_are_in_work_as_there_are_tasks() {
 async fn a_number_of_tasks_out_of_range_is_refused_by_name_and_takes_no_key() {
     for tasks in [0, (1 << 16) + 1, usize::MAX] {
         let queue = queue_of([1]);
-        let workers = Workers::new(&queue).tasks(tasks);
+        let workers = Workers::new(&queue).concurrency(tasks);
         let refused = workers.spawn_on(&Handle::current(), |_| ready(()));
         let refused = refused.unwrap_err();
-        assert_eq!(refused.field(), "tasks");
+        assert_eq!(refused.field(), "concurrency");
         assert_eq!(refused.value(), tasks.to_string());
         assert_eq!(queue.len(), 1);
         assert_closed_by_its_drop(queue);
@@ -92,7 +92,7 @@ async fn errors_and_panics_are_retried_and_given_up() {
     let queue = queue_of([1, 2, 3]);
     let ends = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&ends);
-    let workers = Workers::new(&queue).tasks(2).max_retries(1);
+    let workers = Workers::new(&queue).concurrency(2).max_retries(1);
     let workers = workers.on_give_up(move |key: &u64, end| told.lock().unwrap().push((*key, end)));
     let running = workers.spawn_on(&Handle::current(), |key| {
         assert_ne!(*key, 1, "before there is a future");
@@ -123,7 +123,7 @@ async fn eventually_given_up<E>(ends: &Mutex<Vec<E>>, count: usize) {
 async fn keys_whose_work_never_waits_do_not_keep_other_tasks_waiting() {
     let _watchdog = watchdog(60);
     let queue = queue_of([1]);
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let again = |_| ready(Outcome::RequeueAfter(Duration::ZERO));
     let running = workers.spawn_on(&Handle::current(), again).unwrap();
     // On a runtime of one thread this returns only if the workers let it.
@@ -168,7 +168,7 @@ async fn run_async_can_be_spawned() {
     let app = Arc::new(App::default());
     let state = Arc::clone(&app);
 
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let running = tokio::spawn(workers.run_async(async move |job| app.refresh(&job).await));
     running.await.unwrap().unwrap();
     assert_eq!(*state.refreshed.lock().unwrap(), [1, 2]);
@@ -194,7 +194,7 @@ async fn spawn_on_takes_closures_and_functions() {
     queue.shut_down();
     let app = Arc::new(App::default());
     let state = Arc::clone(&app);
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let running = workers.spawn_on(here, move |job| {
         let app = Arc::clone(&app);
         async move { app.refresh(&job).await }
@@ -274,7 +274,7 @@ async fn an_aborted_task_that_runs_run_async_puts_its_keys_back() {
     let queue = queue_of([1, 2, 3]);
     let begun = Arc::new(Semaphore::new(0));
     let begins = Arc::clone(&begun);
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let running = tokio::spawn(workers.run_async(async move |_: Job<'_, u64>| {
         begins.add_permits(1);
         pending::<()>().await;
@@ -291,7 +291,7 @@ async fn cancelled_keys_are_done_if_that_is_set() {
     let queue = queue_of([1, 2]);
     let begun = Arc::new(Semaphore::new(0));
     let begins = Arc::clone(&begun);
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let workers = workers.requeue_cancelled(false);
     let running = workers.spawn_on(&Handle::current(), move |_| {
         begins.add_permits(1);
@@ -313,7 +313,7 @@ fn an_abort_begins_no_work() {
         let queue = queue_of([1]);
         let begins = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&begins);
-        let workers = Workers::new(&queue).tasks(8);
+        let workers = Workers::new(&queue).concurrency(8);
         let running = workers.spawn_on(runtime.handle(), move |_| {
             count.fetch_add(1, Ordering::SeqCst);
             pending::<()>()
@@ -352,7 +352,7 @@ async fn drain_within_reports_what_is_left_when_its_time_is_over_and_aborts() {
 async fn run_until_waits_for_the_signal_and_then_for_the_keys() {
     let _watchdog = watchdog(60);
     let queue = queue_of([1, 2]);
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let sleepy = |_| tokio::time::sleep(secs(5));
     let mut running = workers.spawn_on(&Handle::current(), sleepy).unwrap();
     let begun = tokio::time::Instant::now();
@@ -379,7 +379,7 @@ async fn run_until_waits_for_the_reports_of_dropped_retries() {
             reports.send((*key, given_up.reason)).unwrap();
         }
     };
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let mut running = workers
         .on_give_up_async(report)
         .spawn_on(&Handle::current(), |_| ready(Err::<(), _>("no")))
@@ -400,7 +400,7 @@ async fn run_until_waits_for_no_signal_once_the_workers_have_ended() {
     let _watchdog = watchdog(60);
     let queue = queue_of([1, 2]);
     queue.shut_down();
-    let workers = Workers::new(&queue).tasks(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let mut running = workers.spawn_on(&Handle::current(), |_| ready(())).unwrap();
     let drained = running.run_until(pending::<()>(), secs(60)).await;
     assert!(drained.is_finished());
@@ -413,7 +413,7 @@ fn a_runtime_without_time_is_found_before_anything_is_shut_down() {
     let queue = queue_of([]);
     let runtime = Builder::new_current_thread().build().unwrap();
     for until in [false, true] {
-        let workers = Workers::new(&queue).tasks(1);
+        let workers = Workers::new(&queue).concurrency(1);
         let mut running = workers.spawn_on(runtime.handle(), |_| ready(())).unwrap();
         let stop = AssertUnwindSafe(|| match until {
             false => runtime.block_on(running.drain_within(secs(1))),

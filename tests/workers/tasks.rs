@@ -26,7 +26,7 @@ fn tasks_of_tokio_work_off_a_shared_queue() {
         let queue = WorkQueue::<u64>::new();
         let worked = Arc::new(Mutex::new(HashSet::new()));
         let workers = [(); 3].map(|()| {
-            let workers = Workers::new(&queue).tasks(8);
+            let workers = Workers::new(&queue).concurrency(8);
             let worked = Arc::clone(&worked);
             tokio::spawn(workers.run_async(async move |job: Job<'_, u64>| {
                 tokio::time::sleep(Duration::from_micros(10)).await;
@@ -55,7 +55,11 @@ fn any_executor_will_do() {
             yield_now().await;
             sum.fetch_add(*job, Ordering::Relaxed);
         };
-        Workers::new(&queue).tasks(7).run_async(work).await.unwrap();
+        Workers::new(&queue)
+            .concurrency(7)
+            .run_async(work)
+            .await
+            .unwrap();
         sum.into_inner()
     };
     assert_eq!(pollster::block_on(run()), 5050);
@@ -75,7 +79,7 @@ fn no_more_keys_are_in_work_than_there_are_tasks_and_no_fewer() {
         in_work.set(in_work.get() + 1);
         pending::<()>().await;
     };
-    let mut run = Box::pin(Workers::new(&queue).tasks(3).run_async(work));
+    let mut run = Box::pin(Workers::new(&queue).concurrency(3).run_async(work));
     assert!(poll_until_idle(&mut run).is_pending());
     assert_eq!((in_work.get(), queue.len()), (3, 7));
 }
@@ -93,7 +97,7 @@ fn a_wake_up_polls_the_one_that_was_woken() {
         })
         .await;
     };
-    let mut run = Box::pin(Workers::new(&queue).tasks(4).run_async(work));
+    let mut run = Box::pin(Workers::new(&queue).concurrency(4).run_async(work));
     queue.add_all(0..4);
     assert!(poll_until_idle(&mut run).is_pending());
     assert_eq!(*polls.borrow(), [1; 4]);
@@ -136,7 +140,7 @@ fn a_wake_up_that_comes_from_another_thread_at_any_time_is_not_lost() {
             .await;
             worked.set(worked.get() + 1);
         };
-        let run = Workers::new(&queue).tasks(16).run_async(work);
+        let run = Workers::new(&queue).concurrency(16).run_async(work);
         pollster::block_on(run).unwrap();
         assert_eq!(worked.get(), KEYS);
         drop(ring);
@@ -153,7 +157,7 @@ fn keys_whose_work_never_waits_do_not_keep_others_waiting() {
         rounds.set(rounds.get() + 1);
         Outcome::RequeueAfter(Duration::ZERO)
     };
-    let mut run = pin!(Workers::new(&queue).tasks(2).run_async(work));
+    let mut run = pin!(Workers::new(&queue).concurrency(2).run_async(work));
     for polls in 1..=100 {
         assert!(poll(&mut run, Waker::noop()).is_pending());
         assert!(rounds.get() <= 2 * polls, "{} in {polls}", rounds.get());
@@ -172,7 +176,7 @@ fn a_panic_within_the_work_counts_as_an_error() {
         assert_ne!(*job, 2, "two");
         good.set(good.get() + 1);
     };
-    let workers = Workers::new(&queue).tasks(2).max_retries(1);
+    let workers = Workers::new(&queue).concurrency(2).max_retries(1);
     let workers = workers.on_give_up(|key, end| given_up.lock().unwrap().push((*key, end)));
     let mut run = Box::pin(workers.run_async(work));
     assert!(poll_until_idle(&mut run).is_pending());
@@ -196,7 +200,7 @@ fn it_ends_only_when_the_keys_in_flight_are_finished() {
             yield_now().await;
         }
     };
-    let mut run = pin!(Workers::new(&queue).tasks(2).run_async(work));
+    let mut run = pin!(Workers::new(&queue).concurrency(2).run_async(work));
     assert!(poll(&mut run, Waker::noop()).is_pending());
     let left = queue.shut_down();
     assert_eq!((left.queued, left.processing), (0, 2));
@@ -213,7 +217,7 @@ fn dropping_it_puts_the_keys_in_flight_back_at_the_tail() {
     let queue = WorkQueue::new();
     queue.add_all([1, 2, 3, 4]);
     let work = async |_: Job<'_, u64>| pending::<()>().await;
-    let mut run = Box::pin(Workers::new(&queue).tasks(2).run_async(work));
+    let mut run = Box::pin(Workers::new(&queue).concurrency(2).run_async(work));
     assert!(poll_until_idle(&mut run).is_pending());
     assert_eq!(queue.add(1), Added::Deferred);
     drop(run);
@@ -230,7 +234,9 @@ fn dropping_it_ends_the_keys_in_flight_if_that_is_set_and_leaves_them_after_a_sh
         let queue = WorkQueue::new();
         queue.add_all([1, 2, 3]);
         let work = async |_: Job<'_, u64>| pending::<()>().await;
-        let workers = Workers::new(&queue).tasks(2).requeue_cancelled(requeue);
+        let workers = Workers::new(&queue)
+            .concurrency(2)
+            .requeue_cancelled(requeue);
         let mut run = Box::pin(workers.run_async(work));
         assert!(poll_until_idle(&mut run).is_pending());
         assert_eq!(queue.add(1), Added::Deferred);
@@ -262,7 +268,7 @@ fn work_is_cancelled_before_its_key_is_put_back() {
         let _cancelled = Cancelled(&queue);
         pending::<()>().await;
     };
-    let mut run = Box::pin(Workers::new(&queue).tasks(1).run_async(work));
+    let mut run = Box::pin(Workers::new(&queue).concurrency(1).run_async(work));
     assert!(poll_until_idle(&mut run).is_pending());
     drop(run);
     assert_eq!(take_all(&queue), [1]);
@@ -273,9 +279,11 @@ fn a_number_of_tasks_out_of_range_is_refused_by_name_and_takes_no_key() {
     for tasks in [0, (1 << 16) + 1, usize::MAX] {
         let queue = WorkQueue::<u64>::new();
         queue.add(1);
-        let run = Workers::new(&queue).tasks(tasks).run_async(async |_| ());
+        let run = Workers::new(&queue)
+            .concurrency(tasks)
+            .run_async(async |_| ());
         let refused = pollster::block_on(run).unwrap_err();
-        assert_eq!(refused.field(), "tasks");
+        assert_eq!(refused.field(), "concurrency");
         assert_eq!(refused.value(), tasks.to_string());
         assert_eq!(queue.len(), 1);
     }

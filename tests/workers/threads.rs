@@ -28,7 +28,7 @@ fn so_many_threads_work_on_so_many_keys_at_once() {
     queue.shut_down();
     let (all, most) = (Barrier::new(4), AtomicUsize::new(0));
     let in_work = AtomicUsize::new(0);
-    let run = Workers::new(&queue).threads(4).run(|_| {
+    let run = Workers::new(&queue).concurrency(4).run(|_| {
         most.fetch_max(in_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         all.wait(); // Goes on only when four are here.
         in_work.fetch_sub(1, Ordering::SeqCst);
@@ -43,7 +43,7 @@ fn a_single_worker_is_the_calling_thread() {
     queue.add(1);
     queue.shut_down();
     let caller = thread::current().id();
-    let run = Workers::new(&queue).threads(1);
+    let run = Workers::new(&queue).concurrency(1);
     run.run(|_| assert_eq!(thread::current().id(), caller))
         .unwrap();
 }
@@ -55,7 +55,7 @@ fn a_function_may_return_what_it_likes() {
         queue.add_all([1, 2]);
         queue.shut_down();
         let count = AtomicUsize::new(0);
-        let workers = Workers::new(&queue).threads(1);
+        let workers = Workers::new(&queue).concurrency(1);
         let run = workers.run(|job| {
             count.fetch_add(1, Ordering::Relaxed);
             f(job)
@@ -74,12 +74,12 @@ fn a_function_may_return_what_it_likes() {
 fn refusals(threads: usize) -> [ConfigError; 2] {
     let queue = WorkQueue::<u64>::new();
     queue.add(1);
-    let run = Workers::new(&queue).threads(threads).run(|_| ());
+    let run = Workers::new(&queue).concurrency(threads).run(|_| ());
     let shared = Workers::new(&queue);
-    let spawn = shared.threads(threads).spawn(|_| ());
+    let spawn = shared.concurrency(threads).spawn(|_| ());
     let refusals = [run.unwrap_err(), spawn.unwrap_err()];
     for refused in &refusals {
-        assert_eq!(refused.field(), "threads");
+        assert_eq!(refused.field(), "concurrency");
         assert_eq!(refused.value(), threads.to_string());
     }
     assert_eq!(queue.len(), 1);
@@ -101,7 +101,7 @@ fn a_name_with_a_nul_in_it_names_threads() {
     queue.add_all([1, 2_u64]);
     queue.shut_down();
     let (together, names) = (Barrier::new(2), Mutex::new(Vec::new()));
-    let workers = Workers::new(&queue).threads(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let run = workers.run(|_| {
         together.wait();
         let name = thread::current().name().map(str::to_owned);
@@ -152,7 +152,7 @@ fn a_panic_is_an_error() {
     let queue = WorkQueue::<u64>::new();
     queue.add_all([1, 2, 3, 4]);
     let ends = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).threads(1).max_retries(0);
+    let workers = Workers::new(&queue).concurrency(1).max_retries(0);
     let workers = workers.on_give_up(|_, end: GivenUp<&str>| {
         ends.lock().unwrap().push(end.failure);
         if ends.lock().unwrap().len() == 4 {
@@ -183,7 +183,7 @@ fn a_function_that_panics_every_third_call_loses_no_key_and_kills_no_worker() {
     let (calls, left) = (AtomicU64::new(0), AtomicU64::new(KEYS));
     let together = Barrier::new(4);
     queue.add_all(0..KEYS + 4);
-    let workers = Workers::new(&queue).threads(4);
+    let workers = Workers::new(&queue).concurrency(4);
     let run = workers.run(|job| {
         let key = *job;
         if key >= KEYS {
@@ -213,7 +213,7 @@ fn a_hook_that_panics_kills_no_worker_and_its_key_is_done() {
     queue.add_all([1, 2]);
     queue.shut_down();
     let told = AtomicUsize::new(0);
-    let workers = Workers::new(&queue).threads(1).on_give_up(|_, _| {
+    let workers = Workers::new(&queue).concurrency(1).on_give_up(|_, _| {
         told.fetch_add(1, Ordering::SeqCst);
         panic!("from the hook");
     });
@@ -228,7 +228,7 @@ fn an_error_that_panics_as_it_is_dropped_kills_no_worker() {
     queue.add_all([1, 2]);
     queue.shut_down();
     let told = Mutex::new(Vec::new());
-    let workers = Workers::new(&queue).threads(1);
+    let workers = Workers::new(&queue).concurrency(1);
     let workers = workers.on_give_up(|key, end| told.lock().unwrap().push((*key, end.reason)));
     workers.run(|_| Err::<(), _>(Nasty)).unwrap();
     let told = told.into_inner().unwrap();
@@ -247,7 +247,7 @@ fn it_returns_only_after_the_keys_in_flight_are_finished() {
     queue.add_all([1, 2]);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let workers = Workers::new(&queue).threads(2);
+            let workers = Workers::new(&queue).concurrency(2);
             let run = workers.run(|_| {
                 begun.wait();
                 gate.wait();
@@ -270,7 +270,7 @@ fn workers_of_a_handle_stop_and_end_from_outside() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::new();
     let (sender, worked) = mpsc::channel();
-    let workers = Workers::new(&queue).threads(3);
+    let workers = Workers::new(&queue).concurrency(3);
     let running = workers
         .spawn(move |job: Job<'_, u64>| sender.send(*job))
         .unwrap();
@@ -286,7 +286,7 @@ fn workers_of_a_handle_stop_and_end_from_outside() {
 
 /// Two workers that wait for a key.
 fn two_that_wait(queue: &WorkQueue<u64>) -> Running<u64> {
-    let workers = Workers::new(queue).threads(2);
+    let workers = Workers::new(queue).concurrency(2);
     let running = workers.spawn(|_| ());
     eventually("they wait", || waiting(queue) == 2);
     running.unwrap()
@@ -296,7 +296,7 @@ fn two_that_wait(queue: &WorkQueue<u64>) -> Running<u64> {
 fn gated(queue: &WorkQueue<u64>, end: Outcome) -> (Running<u64>, Arc<Barrier>) {
     let gate = Arc::new(Barrier::new(2));
     let passes = Arc::clone(&gate);
-    let workers = Workers::new(queue).threads(1);
+    let workers = Workers::new(queue).concurrency(1);
     let running = workers.spawn(move |_: Job<'_, u64>| {
         passes.wait(); // Begins.
         passes.wait();
@@ -388,7 +388,7 @@ fn drain_within_returns_as_soon_as_every_key_is_done() {
     queue.add_all(0..100);
     let worked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&worked);
-    let workers = Workers::new(&queue).threads(2);
+    let workers = Workers::new(&queue).concurrency(2);
     let running = workers.spawn(move |_: Job<'_, u64>| _ = count.fetch_add(1, Ordering::SeqCst));
     let running = running.unwrap();
     let drained = running.drain_within(Duration::MAX);
@@ -406,7 +406,7 @@ fn a_worker_may_stop_and_join_the_others_or_drop_the_handle() {
         let handle = Arc::new(Mutex::new(None));
         let (sender, ended) = mpsc::channel();
         let (mine, its_queue) = (Arc::clone(&handle), Arc::clone(&queue));
-        let workers = Workers::new(&queue).threads(3);
+        let workers = Workers::new(&queue).concurrency(3);
         let running = workers.spawn(move |_: Job<'_, u64>| {
             let running: Running<_> = mine.lock().unwrap().take().expect("one key only");
             if join {
@@ -435,11 +435,11 @@ fn stopped_workers_leave_no_thread_behind() {
         for _ in 0..20 {
             let queue = WorkQueue::new();
             queue.add_after(1, Duration::from_secs(3600));
-            let workers = Workers::new(&queue).threads(4);
+            let workers = Workers::new(&queue).concurrency(4);
             let running = workers.spawn(|_: Job<'_, u64>| ()).unwrap();
             let scoped = WorkQueue::<u64>::new();
             scoped.shut_down();
-            Workers::new(&scoped).threads(4).run(|_| ()).unwrap();
+            Workers::new(&scoped).concurrency(4).run(|_| ()).unwrap();
             assert!(threads("") > before);
             drop(running);
         }

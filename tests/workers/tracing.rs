@@ -186,12 +186,18 @@ fn collect(run: impl FnOnce()) -> Collected {
 fn every_delivered_key_has_a_span_that_says_how_it_ended_and_every_failure_an_event() {
     check(&collect(|| {
         let queue = queue();
-        let workers = Workers::new(&queue).threads(1).max_retries(1).trace_keys();
+        let workers = Workers::new(&queue)
+            .concurrency(1)
+            .max_retries(1)
+            .trace_keys();
         workers.run(|job| work(&queue, &job)).unwrap();
     }));
     check(&collect(|| {
         let queue = queue();
-        let workers = Workers::new(&queue).tasks(1).max_retries(1).trace_keys();
+        let workers = Workers::new(&queue)
+            .concurrency(1)
+            .max_retries(1)
+            .trace_keys();
         let run = workers.run_async(async |job: Job<'_, &'static str>| work(&queue, &job));
         pollster::block_on(run).unwrap();
     }));
@@ -204,7 +210,7 @@ fn a_retry_that_a_shut_down_drops_has_an_event_with_its_error() {
         let limiter = ItemExponentialFailure::new(hour, hour).unwrap();
         let queue = WorkQueue::builder().rate_limiter(limiter).build().unwrap();
         queue.add("bad");
-        let workers = Workers::new(&queue).tasks(1).on_give_up(|_, _| ());
+        let workers = Workers::new(&queue).concurrency(1).on_give_up(|_, _| ());
         let mut run = Box::pin(workers.run_async(async |_| Err::<(), _>("no route")));
         assert!(poll_until_idle(&mut run).is_pending());
         queue.shut_down();
@@ -235,7 +241,7 @@ fn an_error_is_not_written_if_nobody_listens_and_may_panic_as_it_is() {
     let work = || {
         let queue = WorkQueue::from_iter([1_u64]);
         queue.shut_down();
-        let workers = Workers::new(&queue).threads(1);
+        let workers = Workers::new(&queue).concurrency(1);
         let workers = workers.on_give_up(|_, _| *written.lock().unwrap() += 1);
         workers.run(|_| Err::<(), _>(Unwritten)).unwrap();
     };
@@ -250,7 +256,7 @@ fn a_key_is_not_written_unless_asked_for() {
         let queue = WorkQueue::<u64>::new();
         queue.add(1);
         queue.shut_down();
-        Workers::new(&queue).threads(1).run(|_| ()).unwrap();
+        Workers::new(&queue).concurrency(1).run(|_| ()).unwrap();
     });
     let spans = collected.spans.lock().unwrap();
     assert_eq!(spans.len(), 1);

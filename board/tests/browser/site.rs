@@ -53,7 +53,7 @@ impl Site {
             DeadLetters::new(1000).unwrap(),
             Failures::new(1000).unwrap(),
         );
-        let workers = Workers::new(&queue).threads(1);
+        let workers = Workers::new(&queue).concurrency(1);
         let workers = workers.dead_letters(&letters).failures(&failures);
         let workers = workers.spawn(|job: Job<'_, String>| match job.key() {
             key if key.contains("bad") => Verdict::GiveUp(format!("no such address: {key}")),

@@ -103,7 +103,7 @@ impl Site {
     /// Works until nothing is queued: keys with `bad` are given up, those with `fail` fail.
     pub(crate) async fn work(&self) {
         let workers = Workers::new(self.queue())
-            .tasks(1)
+            .concurrency(1)
             .dead_letters(&self.letters);
         let run = workers
             .failures(&self.failures)

@@ -17,7 +17,7 @@ async fn values_are_shown_and_a_queued_key_is_dropped_with_its_own() {
     let queue: Arc<WorkQueue<String, Vec<u32>>> = Arc::new(builder.build().unwrap());
     let letters = DeadLetters::new(10).unwrap();
     queue.put("bad".into(), vec![7, 8]);
-    let workers = Workers::new(&queue).tasks(1).dead_letters(&letters);
+    let workers = Workers::new(&queue).concurrency(1).dead_letters(&letters);
     let run = workers.run_async(async |_: Job<'_, String, Vec<u32>>| Verdict::GiveUp("no"));
     let idle = async {
         while letters.is_empty() {

@@ -198,7 +198,7 @@ pub(crate) fn consume<V: Carried>(life: &Life<V>, taking: Taking) {
             }
         }
         Taking::Workers => {
-            let crew = crew(queue).threads(2).max_retries(3);
+            let crew = crew(queue).concurrency(2).max_retries(3);
             let ran = crew.run(|mut job| {
                 begin(life, job.number);
                 work(life, &mut job)
@@ -206,7 +206,7 @@ pub(crate) fn consume<V: Carried>(life: &Life<V>, taking: Taking) {
             ran.expect(RUNS);
         }
         Taking::Tasks => {
-            let crew = crew(queue).tasks(4).max_retries(3);
+            let crew = crew(queue).concurrency(4).max_retries(3);
             let ran = crew.run_async(async |mut job| {
                 begin(life, job.number);
                 yield_once().await;

@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Options, file: Option<&Path>, workers: Option<u16>) -> 
     thread::scope(|scope| {
         let _end = pipeline.queue.shut_down_on_drop(); // Also if the display panics.
         let workers = Workers::new(&pipeline.queue)
-            .threads(workers.unwrap_or(4).into())
+            .concurrency(workers.unwrap_or(4).into())
             .max_retries(3);
         let workers = scope.spawn(|| {
             let ran = workers.run(work);

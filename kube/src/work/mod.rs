@@ -240,7 +240,7 @@ where
     K::DynamicType: Eq + Hash + Clone,
 {
     let metrics = Arc::clone(metrics);
-    let mut workers = Workers::new(queue).tasks(settings.workers).on_error(
+    let mut workers = Workers::new(queue).concurrency(settings.workers).on_error(
         move |object: &ObjectRef<K>, failed: &Failed<'_, String>| {
             metrics.failed(failed);
             if let Failure::Panic(message) = failed.failure {

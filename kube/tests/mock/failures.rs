@@ -209,7 +209,7 @@ async fn a_watch_that_fails_is_reported_and_started_again() {
 async fn a_setting_that_is_out_of_range_is_named() {
     type Set = fn(Controller<ConfigMap>) -> Controller<ConfigMap>;
     let cases: [(&str, Set); 6] = [
-        ("tasks", |controller| controller.workers(0)),
+        ("concurrency", |controller| controller.workers(0)),
         ("name", |controller| controller.name("")),
         ("group_limit", |controller| controller.group_limit(0)),
         ("min_interval", |controller| {

@@ -313,7 +313,7 @@ impl Fleet {
                 }
             }
             let workers = Workers::new(&shared.queue)
-                .tasks(tasks)
+                .concurrency(tasks)
                 .max_retries(u32::MAX)
                 .spawn_on(&Handle::current(), {
                     let shared = Arc::clone(&shared);

@@ -36,7 +36,7 @@ fn workers<'a>(
             queue.shut_down();
         }
     };
-    Workers::new(queue).tasks(1).on_error(note)
+    Workers::new(queue).concurrency(1).on_error(note)
 }
 
 fn check(failures: Failures) {
@@ -46,7 +46,10 @@ fn check(failures: Failures) {
 #[test] // W2 W9
 fn a_job_of_a_thread_gives_up_or_chooses_a_delay_if_its_function_fails() {
     let (queue, failures) = (queue(), Failures::default());
-    workers(&queue, &failures).threads(1).run(decide).unwrap();
+    workers(&queue, &failures)
+        .concurrency(1)
+        .run(decide)
+        .unwrap();
     check(failures);
 }
 
@@ -64,7 +67,7 @@ fn a_job_that_outlives_its_call_gives_nothing_to_another_one() {
     queue.put(1, 5);
     queue.put(2, 7);
     let (outlives, seen) = (RefCell::new(None), RefCell::new(Vec::new()));
-    let workers = Workers::new(&queue).tasks(1);
+    let workers = Workers::new(&queue).concurrency(1);
     // What is to be tried again at once is delivered before the end.
     let workers = workers.on_error(|_, _| _ = queue.shut_down());
     let run = workers.run_async(async |job| {

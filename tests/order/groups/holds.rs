@@ -80,7 +80,7 @@ fn a_worker_holds_the_group_of_its_key() {
     queue.add_all(keys("a", 0..2).chain(keys("b", 0..1)));
     let seen = std::sync::Mutex::new(Vec::new());
     Workers::new(&queue)
-        .threads(1)
+        .concurrency(1)
         .run(|key| {
             let mut seen = seen.lock().unwrap();
             seen.push(*key);
@@ -114,7 +114,7 @@ fn the_hold_of_an_outcome_does_not_shorten_another_one() {
         queue.shut_down();
         Outcome::HoldGroup(secs(1))
     };
-    Workers::new(&queue).threads(1).run(hold).unwrap();
+    Workers::new(&queue).concurrency(1).run(hold).unwrap();
     assert_eq!(queue.groups::<&str>()[0].held_for, Some(HOUR));
 }
 
@@ -133,7 +133,7 @@ fn without_groups_a_worker_puts_off_the_key() {
         queue.add("a");
         let runs = AtomicUsize::new(0);
         Workers::new(&queue)
-            .threads(1)
+            .concurrency(1)
             .run(|_| match runs.fetch_add(1, Ordering::Relaxed) {
                 0 => {
                     queue.add("b");

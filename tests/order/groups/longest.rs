@@ -110,7 +110,7 @@ fn an_endless_hold_of_an_outcome_is_kept_without_keys() {
         queue.shut_down_now();
         Outcome::HoldGroup(Duration::MAX)
     };
-    Workers::new(&queue).threads(1).run(hold).unwrap();
+    Workers::new(&queue).concurrency(1).run(hold).unwrap();
     time.advance(DAY);
     queue.shrink();
     let groups = queue.groups::<&str>();

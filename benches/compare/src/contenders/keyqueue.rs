@@ -59,7 +59,7 @@ fn reconcile(count: usize) -> Vec<f64> {
     reconcile::timed(count, async |deliver| {
         queue.add_all(keys);
         queue.shut_down();
-        let workers = Workers::new(&queue).tasks(reconcile::TASKS.into());
+        let workers = Workers::new(&queue).concurrency(reconcile::TASKS.into());
         let run = workers.run_async(async |job| {
             deliver(&job);
             Ok::<_, Infallible>(Outcome::Done)
