@@ -1,22 +1,14 @@
-//! The last failure of each key whose retry is pending, for a look at a running queue.
-//!
-//! # Protocol
-//!
-//! All failures are behind one mutex, under which no user code runs: a key is kept as a handle to it, an error as text.
-//! A worker that has processed a key takes the key's failure out while it still holds the key, and puts in the new one
-//! if it has failed again.
-//!
-//! A failure whose delay was cancelled, or whose key was delivered to a getter that is no worker, is *stale* once the
-//! key is idle without a delay ([`super::by_key`]). Each call that changes something also removes one that is.
+//! The last failure of each key whose retry is pending, for a look at a running queue. [`super::by_key`] has the protocol. An
+//! error is kept as text.
 
 use std::fmt::{self, Write};
 use std::hash::Hash;
 use std::time::{Duration, SystemTime};
 
-use super::by_key::{ByKey, Entry, Gone, address};
+use super::by_key::ByKey;
 use super::{Failed, Workers};
 use crate::sync::catch_panic::catch_panic;
-use crate::sync::{Arc, Mutex, assert_unlocked};
+use crate::sync::{Arc, assert_unlocked};
 use crate::{ConfigError, KeyHandle, KeySnapshot};
 
 /// The most bytes of an error's text that are kept.
@@ -52,7 +44,7 @@ const TEXT: usize = 4096;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Failures<K, V = ()>(Arc<Record<K, V>>);
+pub struct Failures<K, V = ()>(Arc<ByKey<K, V, LastFailure>>);
 
 /// How a key failed whose retry is pending; see [`Failures`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,30 +60,6 @@ pub struct LastFailure {
     pub next: Duration,
 }
 
-struct Record<K, V> {
-    capacity: usize,
-    kept: Mutex<Kept<K, V>>,
-}
-
-struct Kept<K, V> {
-    by_key: ByKey<K, V, LastFailure>,
-    missed: u64,
-}
-
-impl<K, V> Kept<K, V> {
-    fn take_stale(&mut self) -> Option<Entry<K, V, LastFailure>> {
-        self.by_key.take_stale(|(key, _)| {
-            let (core, pin) = key.parts();
-            let is_over = || !pin.is_known();
-            is_over() && {
-                // Under this lock the delay of a retry ends and the key is added in one step.
-                let _shard = core.keys.lock_of(pin);
-                is_over()
-            }
-        })
-    }
-}
-
 impl<K, V> Failures<K, V> {
     /// Creates a record of at most `capacity` failures, above 0. When it is full, a further one is not kept, and
     /// counted as [`missed`](Self::missed).
@@ -101,27 +69,19 @@ impl<K, V> Failures<K, V> {
     /// Returns an error if `capacity` is 0.
     pub fn new(capacity: usize) -> Result<Self, ConfigError> {
         ConfigError::check_range("failures", "capacity", 1..=usize::MAX, capacity)?;
-        Ok(Failures(Arc::new(Record {
-            capacity,
-            kept: Mutex::new(Kept {
-                by_key: ByKey::new(),
-                missed: 0,
-            }),
-        })))
+        Ok(Failures(Arc::new(ByKey::new(capacity))))
     }
 
     /// Returns the last failure of a key, from the failure until the end of its next try; `None` if it has none.
     #[must_use]
     pub fn of(&self, key: &KeySnapshot<'_, K, V>) -> Option<LastFailure> {
-        let kept = self.0.kept.lock();
-        let (_, failure) = kept.by_key.entries.get(&address(key.key()))?;
-        Some(failure.clone())
+        self.0.get(key.key())
     }
 
     /// Returns the number of failures that are kept.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.kept.lock().by_key.entries.len()
+        self.0.len()
     }
 
     /// Returns whether no failure is kept.
@@ -133,7 +93,7 @@ impl<K, V> Failures<K, V> {
     /// Returns how many failures were not kept, because the record was full.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.0.kept.lock().missed
+        self.0.missed()
     }
 
     /// Keeps the failure of a key that the caller holds and that will be retried.
@@ -147,27 +107,12 @@ impl<K, V> Failures<K, V> {
             at: SystemTime::now(),
             next,
         };
-        let gone: Gone<_, _, _> = {
-            let mut kept = self.0.kept.lock();
-            let stale = kept.take_stale();
-            let entries = &kept.by_key.entries;
-            if entries.len() >= self.0.capacity && !entries.contains_key(&address(key.key())) {
-                kept.missed += 1;
-                [Some((key, failure)), stale]
-            } else {
-                [kept.by_key.insert(key, failure), stale]
-            }
-        };
-        drop(gone);
+        self.0.put(key, failure);
     }
 
     /// Takes out the failure of a key that the caller holds.
     pub(super) fn forget(&self, key: &K) {
-        let gone: Gone<_, _, _> = {
-            let mut kept = self.0.kept.lock();
-            [kept.by_key.remove(key), kept.take_stale()]
-        };
-        drop(gone);
+        self.0.forget(key);
     }
 }
 

@@ -368,7 +368,7 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
         V: Send + 'static,
         E: Send + 'a,
     {
-        let pending = Box::new(Pending::<K, V, E>::new());
+        let pending = Box::new(Pending::<K, V, E>::new(usize::MAX));
         self.inner.on_give_up = Some(OnGiveUp { hook, pending });
         self
     }

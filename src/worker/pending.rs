@@ -21,32 +21,16 @@
 //! before its delay, and a closed key that is idle stays idle. One that `shut_down_now` has discarded is
 //! idle, too, and has a mark that it is left ([`crate::engine::left`]): it was queued, by an add that did not
 //! fail. Whoever takes the mark away has claimed the delay before.
-//!
-//! # Memory
-//!
-//! An entry whose delay was cancelled or has ended elsewhere is *stale* ([`super::by_key`]). Each `take` also
-//! removes one that is.
 
-use std::sync::OnceLock;
-
-use super::by_key::{ByKey, Entry, Gone};
+use super::by_key::ByKey;
 use super::{Failure, GivenUp, Reason};
 use crate::KeyHandle;
 use crate::keys::delay::Stamp;
 use crate::keys::state::State;
-use crate::sync::Mutex;
 
-/// Created at the first retry. Failures are user code, so none is dropped under the lock.
-pub(super) struct Pending<K, V, E>(OnceLock<Mutex<Retries<K, V, E>>>);
-
-type Retries<K, V, E> = ByKey<K, V, Retry<E, V>>;
-
-/// The stamp of the key's delay, and how the key is given up if that is dropped.
-type Retry<E, V> = (Stamp, GivenUp<E, V>);
-
-fn is_stale<K, V, E>((key, (stamp, _)): &Entry<K, V, Retry<E, V>>) -> bool {
-    key.pin().delay().stamp() != Some(*stamp)
-}
+/// The stamp of the key's delay, and how the key is given up if that is dropped. Failures are user code, so none is
+/// dropped under the lock.
+pub(super) type Pending<K, V, E> = ByKey<K, V, (Stamp, GivenUp<E, V>)>;
 
 fn claim<K, V>(key: &KeyHandle<K, V>, stamp: Stamp) -> bool {
     let pin = key.pin();
@@ -60,10 +44,6 @@ fn claim<K, V>(key: &KeyHandle<K, V>, stamp: Stamp) -> bool {
 }
 
 impl<K, V, E> Pending<K, V, E> {
-    pub(super) fn new() -> Self {
-        Pending(OnceLock::new())
-    }
-
     /// Keeps the failure of a key that the caller holds, if its retry is still pending.
     pub(super) fn keep(&self, key: KeyHandle<K, V>, failure: Failure<E>, retries: u32) {
         let Some(stamp) = key.pin().delay().stamp() else {
@@ -75,30 +55,15 @@ impl<K, V, E> Pending<K, V, E> {
             retries,
             reason: Reason::Dropped,
         };
-        let entries = self.0.get_or_init(|| Mutex::new(ByKey::new()));
-        entries.lock().insert(key, (stamp, given_up));
+        self.put(key, (stamp, given_up));
     }
 
-    /// Takes out the entry of a key that the caller holds, and perhaps one that is stale.
-    pub(super) fn take(&self, key: &K) -> Gone<K, V, Retry<E, V>> {
-        let Some(entries) = self.0.get() else {
-            return [None, None];
-        };
-        let mut entries = entries.lock();
-        [entries.remove(key), entries.take_stale(is_stale)]
-    }
-
-    /// Takes out the next retry that a shut-down has dropped, from address `from` on, and moves
-    /// `from` behind it.
+    /// Takes out the next retry that a shut-down has dropped, from address `from` on.
     pub(super) fn next_dropped(
         &self,
         from: &mut usize,
     ) -> Option<(KeyHandle<K, V>, GivenUp<E, V>)> {
-        let entries = &mut self.0.get()?.lock().entries;
-        let mut next = entries.range(*from..);
-        let (&at, _) = next.find(|(_, (key, (stamp, _)))| claim(key, *stamp))?;
-        *from = at + 1;
-        let (key, (_, given_up)) = entries.remove(&at)?;
+        let (key, (_, given_up)) = self.claim(from, |(key, (stamp, _))| claim(key, *stamp))?;
         Some((key, given_up))
     }
 }
@@ -117,7 +82,7 @@ mod tests {
         queue.add(1_u64);
         let mut item = queue.get().unwrap();
         item.add_after(Duration::from_secs(3600));
-        let pending = Pending::new();
+        let pending = Pending::new(usize::MAX);
         pending.keep(item.handle(), Failure::Error("no"), 0);
         assert_eq!(queue.shut_down().delayed, 1);
         // Another worker ends.

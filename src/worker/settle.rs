@@ -81,7 +81,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         let settle = move || {
             if let Some(on_give_up) = &self.on_give_up {
                 // The drop of an earlier failure is user code.
-                let _ = catch_panic(|| drop(on_give_up.pending().take(&item)));
+                let _ = catch_panic(|| on_give_up.pending().forget(&item));
             }
             if let Some(failures) = &self.failures {
                 let _ = catch_panic(|| failures.forget(&item));
