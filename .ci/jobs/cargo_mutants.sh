@@ -22,8 +22,8 @@ slab|src/keys/slab/mod.rs|--lib -- slab::|--test=memory
 fifo|src/{fifo/*.rs,fifo/ring/mod.rs,keys/hash.rs}|--lib -- -- ring:: fifo:: overflow:: hash::|--test=queue -- core::
 waiting|src/wait/mod.rs|--lib -- wait::|--test=queue -- waiting::
 timer|src/timer/{wheel/mod,slot}.rs|--lib -- timer::|--test=queue -- delays::|--test=memory
-limiter|src/limiter/*.rs|--test=limits|--lib -- limiter::|-- --doc limiter::
-backoff|src/backoff/*.rs --features tokio|--test=limits|-- --doc backoff::
+limiter|src/limiter/*.rs|--package=keyqueue-tests --test=limits|--lib -- limiter::|-- --doc limiter::
+backoff|src/backoff/*.rs --features tokio|--package=keyqueue-tests --test=limits|-- --doc backoff::
 END
 }
 

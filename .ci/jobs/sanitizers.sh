@@ -45,6 +45,7 @@ skip=(--skip more_threads_than_can_be_started_are_refused_and_none_is_left)
 packages=() targets=()
 for test in "${tests[@]}"; do
     package=keyqueue target=--test=$test
+    [[ " limits metrics values workers " != *" $test "* ]] || package=keyqueue-tests
     [[ $test != unit ]] || target=--lib
     [[ $test != linearizability ]] || package=keyqueue-model
     [[ $test != stress ]] || package=keyqueue-soak target=--bins

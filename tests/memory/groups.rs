@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use crate::common::alone;
 use crate::common::timed::{HOUR, built};
-use crate::{CACHE, MILLION, assert_flat};
+use crate::{CACHE, assert_flat, million};
 use keyqueue::{Builder, MockClock, WorkQueue};
 use rig::heap::held;
 
 /// The bytes for each of a million queued keys.
 fn per_key(queue: &WorkQueue<u64>) -> f64 {
     let before = held();
-    queue.add_all(0..MILLION);
-    (held() - before) as f64 / MILLION as f64
+    queue.add_all(0..million());
+    (held() - before) as f64 / million() as f64
 }
 
 #[test] // G3
@@ -27,14 +27,14 @@ fn a_group_takes_at_most_200_bytes() {
             let before = held();
             while queue.try_get().is_ok() {}
             queue.shrink();
-            let given = (before - held()) as f64 / MILLION as f64;
+            let given = (before - held()) as f64 / million() as f64;
             assert!(
                 given > 0.9 * bytes,
                 "{given} of {bytes} bytes are given back"
             );
             bytes
         };
-        let (few, each) = (by(100), by(MILLION));
+        let (few, each) = (by(100), by(million()));
         println!(
             "{plain:.0} bytes a key, {few:.0} in a hundred groups, {each:.0} in a group of its own"
         );
@@ -66,23 +66,23 @@ fn a_million_holds_that_have_ended_hold_nothing() {
         type Hold = fn(&WorkQueue<u64>, &MockClock);
         let holds: [(&str, Hold); 4] = [
             ("over", |queue, time| {
-                (0..MILLION).for_each(|group| _ = queue.hold_group(&group, HOUR));
+                (0..million()).for_each(|group| _ = queue.hold_group(&group, HOUR));
                 time.advance(HOUR);
             }),
             ("released", |queue, _| {
-                for group in 0..MILLION {
+                for group in 0..million() {
                     assert!(queue.hold_group(&group, HOUR));
                     assert!(queue.hold_group(&group, Duration::ZERO));
                 }
             }),
             ("endless, and released", |queue, _| {
-                for group in 0..MILLION {
+                for group in 0..million() {
                     assert!(queue.hold_group(&group, Duration::MAX));
                     assert!(queue.hold_group(&group, Duration::ZERO));
                 }
             }),
             ("of one group, each shorter than the last", |queue, time| {
-                for n in 0..MILLION {
+                for n in 0..million() {
                     assert!(queue.hold_group(&0_u64, HOUR - Duration::from_nanos(n)));
                 }
                 time.advance(HOUR);
@@ -132,12 +132,12 @@ fn a_million_keys_that_wait_are_given_back_after_an_abort() {
         for (what, set) in sets {
             let (queue, _time) = built(|builder| set(builder).shards(16));
             let before = held();
-            queue.add_all(0..MILLION);
+            queue.add_all(0..million());
             let item = queue.try_get().unwrap();
             if what == "an interval" {
                 // All of them have been delivered, and are queued again.
                 queue.try_iter().for_each(drop);
-                queue.add_all(0..MILLION);
+                queue.add_all(0..million());
             }
             (0..10_u64).for_each(|group| _ = queue.hold_group(&group, HOUR));
             queue.shut_down_now();

@@ -2,7 +2,7 @@
 
 use crate::common::alone;
 use crate::common::timed::{HOUR, MS, built, ms};
-use crate::{MILLION, assert_flat, assert_flat_within};
+use crate::{assert_flat, assert_flat_within, million};
 use keyqueue::WorkQueue;
 use rig::heap::held;
 
@@ -18,7 +18,7 @@ fn keys_that_were_raised_are_forgotten_while_urgent_ones_come() {
             .build()
             .unwrap();
         // One more urgent key is always there.
-        queue.entry(MILLION).level(0).add();
+        queue.entry(million()).level(0).add();
         assert_flat_within(IDLE, |n| {
             queue.entry(n).level(1).add();
             queue.entry(n).level(0).add();
@@ -76,8 +76,8 @@ fn keys_are_forgotten_after_their_interval_by_a_worker_that_looks_and_by_shrink(
         for look in looks {
             let (queue, time) = built(|builder| builder.min_interval(HOUR).shards(16));
             let before = held();
-            queue.add_all(0..MILLION);
-            (0..MILLION).for_each(|_| queue.try_get().unwrap().done());
+            queue.add_all(0..million());
+            (0..million()).for_each(|_| queue.try_get().unwrap().done());
             // A first look ends the intervals, another one forgets the keys.
             for _ in 0..2 {
                 time.advance(HOUR);
@@ -86,7 +86,10 @@ fn keys_are_forgotten_after_their_interval_by_a_worker_that_looks_and_by_shrink(
             let left = held() - before;
             println!("{left} bytes left");
             // The list of the intervals keeps its room, 16 bytes each.
-            assert!(left < 40 << 20, "{left} bytes left");
+            assert!(
+                left < 40 * million().cast_signed() as isize,
+                "{left} bytes left"
+            );
         }
     });
 }

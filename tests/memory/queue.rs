@@ -8,8 +8,8 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use crate::MILLION;
 use crate::common::{alone, eventually, poll, waiting, watchdog};
+use crate::million;
 use keyqueue::{Clock, MockClock, WorkQueue};
 use rig::heap::held;
 
@@ -115,11 +115,11 @@ fn a_burst_of_a_million_keys_is_forgotten_by_normal_use() {
         ];
         for (way, look) in looks {
             let measured = Measured::new();
-            assert_eq!(measured.queue.add_all(0..MILLION), MILLION as usize);
-            let each = (measured.held() - measured.empty) / MILLION.cast_signed() as isize;
+            assert_eq!(measured.queue.add_all(0..million()), million() as usize);
+            let each = (measured.held() - measured.empty) / million().cast_signed() as isize;
             println!("{each} bytes a queued u64 key");
             assert!(each <= 96, "{each} bytes a queued u64 key");
-            measured.deliver(MILLION);
+            measured.deliver(million());
             // A worker that looks for more work: nothing but what it does anyway.
             look(&measured.queue);
             measured.assert_back_to_the_cache(way);
@@ -153,7 +153,7 @@ fn a_stream_of_a_million_keys_never_holds_more_than_the_cache() {
     alone(|| {
         let measured = Measured::new();
         let mut most = 0;
-        for key in 0..MILLION {
+        for key in 0..million() {
             measured.queue.add(key);
             measured.deliver(1);
             most = most.max(measured.held());
@@ -172,8 +172,9 @@ fn a_stream_after_a_burst_clears_it_away_though_no_worker_ever_idles() {
         measured.queue.add_all(0..100_000);
         measured.deliver(99_999);
         // One key is always queued: no thread finds the queue empty.
-        for key in 0..MILLION {
-            measured.queue.add(MILLION + key);
+        let more = million();
+        for key in more..2 * more {
+            measured.queue.add(key);
             measured.deliver(1);
         }
         measured.assert_back_to_the_cache("stream after a burst");
@@ -192,7 +193,7 @@ fn a_burst_between_threads_is_forgotten_by_the_consumer_that_waits() {
             }
             thread::scope(|scope| {
                 for n in 0..2 {
-                    scope.spawn(move || queue.add_all((n..MILLION).step_by(2)));
+                    scope.spawn(move || queue.add_all((n..million()).step_by(2)));
                 }
             });
             eventually("all is delivered and the consumers wait", || {
@@ -243,11 +244,11 @@ fn keys_that_were_delayed_are_forgotten_by_the_timers_thread() {
     alone(|| {
         let _watchdog = watchdog(120);
         let measured = Measured::by_real_time();
-        for key in 0..MILLION / 4 {
+        for key in 0..million() / 4 {
             measured.queue.add_after(key, Duration::from_millis(1));
         }
         // No thread finds the queue empty.
-        for _ in 0..MILLION / 4 {
+        for _ in 0..million() / 4 {
             eventually("a delay ends", || !measured.queue.is_empty());
             measured.deliver(1);
         }

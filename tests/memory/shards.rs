@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::MILLION;
 use crate::common::alone;
 use crate::common::timed::{built, secs};
+use crate::million;
 use rig::heap::held;
 
 /// The idle keys that are kept in all.
@@ -16,7 +16,7 @@ const SHARD: usize = 4096 + 512;
 fn a_burst_is_forgotten_by_normal_use_however_many_shards_there_are() {
     alone(|| {
         for shards in [2, 64, 1024, 4096, 16_384, 65_536] {
-            for burst in [100_000, MILLION] {
+            for burst in [100_000, million()] {
                 let before = held();
                 let (queue, time) = built(|builder| builder.shards(shards));
                 let shared = Arc::new(());

@@ -3,8 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-#[cfg(feature = "metrics")]
 mod recorder;
-#[cfg(feature = "metrics")]
+mod reports;
 mod series;
 mod snapshot;

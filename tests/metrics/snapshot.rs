@@ -216,7 +216,6 @@ fn the_queue_and_a_key_are_short_to_print() {
     assert_eq!(State::Dirty.to_string(), "dirty");
 }
 
-#[cfg(feature = "serde")]
 #[test]
 fn a_snapshot_can_be_serialised() {
     let (queue, time) = named();

@@ -18,7 +18,6 @@ mod put_back;
 mod random;
 mod receipts;
 mod reentry;
-#[cfg(feature = "tokio")]
 mod runtime;
 mod tasks;
 mod types;

@@ -150,7 +150,6 @@ fn async_workers_retry_with_the_value_as_it_is_left() {
     assert!(queue.get().is_none());
 }
 
-#[cfg(feature = "tokio")]
 #[tokio::test(flavor = "multi_thread")] // W6
 async fn async_workers_can_be_spawned() {
     let queue = lists::<u32>();

@@ -205,7 +205,6 @@ fn a_report_that_has_ended_or_panicked_leaves_nothing() {
     assert_eq!(requeues, [0; 3], "forgotten");
 }
 
-#[cfg(feature = "tokio")]
 mod handles {
     use std::collections::BTreeSet;
     use std::future::ready;

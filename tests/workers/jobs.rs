@@ -38,17 +38,10 @@ enum Way {
     Scoped,
     Spawned,
     Future,
-    #[cfg(feature = "tokio")]
     Tasks,
 }
 
-const WAYS: &[Way] = &[
-    Way::Scoped,
-    Way::Spawned,
-    Way::Future,
-    #[cfg(feature = "tokio")]
-    Way::Tasks,
-];
+const WAYS: &[Way] = &[Way::Scoped, Way::Spawned, Way::Future, Way::Tasks];
 
 impl Way {
     /// Runs one worker until the queue is shut down and empty.
@@ -70,7 +63,6 @@ impl Way {
                     .run_async(async |job: Job<'_, _, _>| f(job));
                 pollster::block_on(run).unwrap();
             }
-            #[cfg(feature = "tokio")]
             Way::Tasks => {
                 let runtime = tokio::runtime::Runtime::new().unwrap();
                 let f = Arc::new(f);
@@ -336,7 +328,6 @@ fn a_job_that_comes_back_while_its_key_is_settled_gives_its_value_to_no_other() 
     assert_eq!(ends, [Some(Ended::GivenUp); 2]);
 }
 
-#[cfg(feature = "tokio")]
 mod outlives {
     use std::future::{pending, ready};
 

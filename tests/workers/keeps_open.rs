@@ -57,7 +57,6 @@ fn a_future_keeps_the_queue_open_and_closes_it_as_it_is_dropped() {
     assert_eq!(handle.add(), Added::ShutDown);
 }
 
-#[cfg(feature = "tokio")]
 #[tokio::test] // S6 W6
 async fn tasks_keep_the_queue_open_and_close_it_as_they_end() {
     let _watchdog = watchdog(60);

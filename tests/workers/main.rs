@@ -15,11 +15,9 @@ mod keeps_open;
 mod outcomes;
 mod panics;
 mod reentry;
-#[cfg(feature = "tokio")]
 mod runtime;
 mod tasks;
 mod threads;
-#[cfg(feature = "tracing")]
 mod tracing;
 mod verdicts;
 

@@ -103,9 +103,11 @@ impl<'a> Checker<'a> {
             "kube" if part == "unit" => (kind, "test -p keyqueue-kube --lib".to_owned()),
             "kube" => (kind, format!("test -p keyqueue-kube --test {part}")),
             _ => {
+                // With the features of both packages, whichever has the tests: the crate is built once for all.
+                const BOTH: &str = "keyqueue -p keyqueue-tests";
                 let tests = match kind {
-                    "unit" => format!("keyqueue --lib {part}"),
-                    "test" => format!("keyqueue --test {part}"),
+                    "unit" => format!("{BOTH} --lib {part}"),
+                    "test" => format!("{BOTH} --test {part}"),
                     "stress" => format!("keyqueue-soak --bins {part}"),
                     _ => "keyqueue-model".to_owned(),
                 };
