@@ -1,6 +1,6 @@
 //! The whole idea in one screen: producers add the key that changed, workers read its newest state.
 //!
-//! `cargo run --release --example quickstart`
+//! `cargo run --release -p keyqueue-examples --example quickstart`
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! A service on tokio: tasks as workers, with retries, that end gracefully. At SIGTERM or Ctrl-C it refuses further work,
 //! finishes what is queued within a grace period, and says what was left. What is left it keeps in a file, for its next start.
 //!
-//! `cargo run --release --example service -- [--grace SECONDS] [--left FILE] [--clicks N] [--fail N]`
+//! `cargo run --release -p keyqueue-examples --example service -- [--grace SECONDS] [--left FILE] [--clicks N] [--fail N]`
 //!
 //! Requests put clicks, and eight tasks on the runtime's threads save them: all clicks of a user that have come meanwhile at
 //! once. The exit code is 0 if every click was saved, and otherwise 1.

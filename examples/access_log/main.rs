@@ -1,7 +1,7 @@
 //! Counts the requests in access logs, by client and minute and by status and minute, in a SQLite
 //! database, and follows the logs as they grow.
 //!
-//! `cargo run --release --features sqlite --example access_log -- --database FILE LOG... [--once]`
+//! `cargo run --release -p keyqueue-examples --features sqlite --example access_log -- --database FILE LOG... [--once]`
 //!
 //! The keys of the queue are the two tables, and a value is what has to be added to a table. The
 //! reader puts the counts of a block of lines; a worker that gets the table adds its value in one

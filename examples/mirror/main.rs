@@ -1,6 +1,6 @@
 //! Keeps one directory identical to another.
 //!
-//! `cargo run --release --example mirror -- SRC DST [--watch] [--workers N]`
+//! `cargo run --release -p keyqueue-examples --example mirror -- SRC DST [--watch] [--workers N]`
 //!
 //! A key is a path, relative to both directories. Everything that may have changed a path adds it:
 //! the scan of the two trees, a notification of the file system, a retry. A worker gets a path,

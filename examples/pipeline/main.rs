@@ -1,15 +1,14 @@
 //! Counts and digests the lines of a log by their first field, in parallel, and in order for each
 //! key.
 //!
-//! `cargo run --release --example pipeline -- [FILE|-] [--workers N] [--busiest N]`
+//! `cargo run --release -p keyqueue-examples --example pipeline -- [FILE|-] [--workers N] [--busiest N]`
 //!
 //! The reader puts each line into the queue, under its key, where the lines of one key are appended
 //! to each other. A worker that gets the key digests what has come together. The queue never delivers
 //! a key to two workers at once, so the lines of one key are digested in order, and no worker waits
 //! for another. The result is that of a sequential run, whatever the number of workers.
 //!
-//! With feature `metrics` it can be watched while it handles FILE over and over, in the terminal with `--top` or by a
-//! Prometheus with `--listen`: see `watched`.
+//! With feature `metrics` a Prometheus can watch it with `--listen` while it handles FILE over and over: see `watched`.
 //!
 //! Exit code: 0, 1 if the file cannot be read, 2 if the arguments are wrong.
 

@@ -41,7 +41,6 @@ fn a_full_disk_is_an_error() {
         ("pipeline", &["/dev/null"]),
         ("mirror", &[]),
         ("pipeline", &["--seconds", "1"]),
-        ("pipeline", &["--top", "--frame", "1"]),
     ] {
         let is_watched = arguments.len() > 1;
         if is_watched && !cfg!(feature = "metrics") {

@@ -14,7 +14,7 @@ pub(crate) fn program(name: &str) -> Command {
     let program = tests.ancestors().nth(2).unwrap().join(file);
     assert!(
         program.exists(),
-        "build it: cargo build --all-features --example {name} ({})",
+        "build it: cargo build -p keyqueue-examples --all-features --example {name} ({})",
         program.display()
     );
     Command::new(program)

@@ -1,18 +1,13 @@
-//! A running pipeline, watched: in the terminal with `--top` (depth, groups, rates, latencies, and the oldest keys), or by its
-//! series, served at `http://ADDRESS/metrics` with `--listen`, or printed at the end of `--seconds` without.
+//! A running pipeline, watched by its series: served at `http://ADDRESS/metrics` with `--listen`, or printed at the end of
+//! `--seconds` without.
 //!
 //! ```text
-//! cargo run --release --features metrics --example pipeline -- --top
-//! cargo run --release --features metrics --example pipeline -- --listen 127.0.0.1:9187
+//! cargo run --release -p keyqueue-examples --features metrics --example pipeline -- --listen 127.0.0.1:9187
 //! ```
 //!
 //! The file is read at a set rate, and the workers pause before each key, so that keys wait; some deliveries fail, and are
 //! retried, and at last given up. Names take turns by their first letter, and one line in twenty is also put under the name
-//! `urgent`, which is at level 0. What is shown in the terminal comes from the queue's series, through an exporter in the same
-//! process, and from `snapshot`. `prometheus.yml`, `alerts.yml` and `dashboard.json` in the folder above are made for the series.
-
-mod model;
-mod view;
+//! `urgent`, which is at level 0. `prometheus.yml`, `alerts.yml` and `dashboard.json` in this folder are made for the series.
 
 use std::fs::File;
 use std::io::{self, BufReader, Seek, Write};
@@ -27,21 +22,13 @@ use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Job, Workers};
 use keyqueue::{WorkQueue, merge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::buffer::Cell;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use shared::written;
 
 use crate::engine::{Lines, Name, Pipeline, Reader};
-use model::{Letter, Model};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Handle the file over and over, and watch that in the terminal. `q` or Ctrl-C ends it
-    #[arg(long, conflicts_with_all = ["listen", "seconds"])]
-    top: bool,
-    /// Handle it over and over, and serve the series to Prometheus. Ctrl-C or SIGTERM ends it
+    /// Handle the file over and over, and serve the series to Prometheus. Ctrl-C or SIGTERM ends it
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// End after this many; without `--listen` the series are printed then
@@ -56,20 +43,11 @@ pub(crate) struct Options {
     /// How many of a hundred deliveries fail, and are retried
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(..=100))]
     fail: u8,
-    /// Milliseconds from one frame to the next
-    #[arg(long, value_name = "MS", default_value_t = 500)]
-    refresh: u64,
-    /// Print the frame after this many refreshes, of 24 rows, and end
-    #[arg(long, value_name = "N", requires = "top")]
-    frame: Option<u32>,
-    /// The width of a printed frame
-    #[arg(long, value_name = "N", default_value_t = 80, value_parser = clap::value_parser!(u16).range(60..=1000))]
-    columns: u16,
 }
 
 impl Options {
     pub(crate) fn is_wanted(&self) -> bool {
-        self.top || self.listen.is_some() || self.seconds.is_some()
+        self.listen.is_some() || self.seconds.is_some()
     }
 }
 
@@ -81,14 +59,11 @@ pub(crate) fn run(args: &Options, file: Option<&Path>, workers: Option<u16>) -> 
     let input = File::open(file).with_context(|| format!("cannot open {name}"))?;
     anyhow::ensure!(input.metadata()?.len() > 0, "{name} is empty");
 
-    // The exporter makes summaries, which the terminal shows; with buckets it makes what client-go has, histograms.
-    let exporter = match args.top {
-        true => PrometheusBuilder::new(),
-        false => PrometheusBuilder::new().set_buckets_for_metric(
-            Matcher::Suffix("_duration_seconds".into()),
-            &keyqueue::metrics::BUCKETS,
-        )?,
-    };
+    // With these buckets the exporter makes what client-go has, histograms; without any, summaries.
+    let exporter = PrometheusBuilder::new().set_buckets_for_metric(
+        Matcher::Suffix("_duration_seconds".into()),
+        &keyqueue::metrics::BUCKETS,
+    )?;
     // A program installs its exporter, for all queues; `Builder::recorder` is for a queue that reports elsewhere.
     let exported = match args.listen {
         Some(address) => {
@@ -120,7 +95,7 @@ pub(crate) fn run(args: &Options, file: Option<&Path>, workers: Option<u16>) -> 
     };
 
     thread::scope(|scope| {
-        let _end = pipeline.queue.shut_down_on_drop(); // Also if the display panics.
+        let _end = pipeline.queue.shut_down_on_drop(); // Also if this thread panics.
         let workers = Workers::new(&pipeline.queue)
             .concurrency(workers.unwrap_or(4).into())
             .max_retries(3);
@@ -130,30 +105,18 @@ pub(crate) fn run(args: &Options, file: Option<&Path>, workers: Option<u16>) -> 
             ran
         });
         let reader = scope.spawn(|| feed(&pipeline, input, args.rate));
-        let watched = match &exported {
-            Some(exported) if args.top => {
-                let mut model = Model::new(&pipeline.queue, exported);
-                let refresh = Duration::from_millis(args.refresh);
-                match args.frame {
-                    Some(count) => print_frame(&mut model, refresh, count, args.columns),
-                    None => watch(&mut model, refresh),
-                }
-            }
-            _ => wait(&pipeline, args).and_then(|()| {
-                pipeline.queue.report();
-                let series = exported.map_or(String::new(), |exported| exported.render());
-                written(io::stdout().write_all(series.as_bytes()))
-            }),
-        };
+        let watched = wait(&pipeline, args).and_then(|()| {
+            pipeline.queue.report();
+            let series = exported.map_or(String::new(), |exported| exported.render());
+            written(io::stdout().write_all(series.as_bytes()))
+        });
         let dropped = pipeline.queue.shut_down().delayed;
         let read = reader.join().expect("the reader has not panicked");
         read.with_context(|| format!("cannot read {name}"))?;
         workers
             .join()
             .expect("what a worker panics with is caught")?;
-        if !args.top {
-            eprintln!("ended; {dropped} pending retries dropped");
-        }
+        eprintln!("ended; {dropped} pending retries dropped");
         watched
     })
 }
@@ -177,7 +140,7 @@ fn wait(pipeline: &Pipeline, args: &Options) -> anyhow::Result<()> {
 }
 
 /// The group of a name: its first letter.
-fn letter(name: &Name) -> Letter {
+fn letter(name: &Name) -> char {
     let name = String::from_utf8_lossy(name);
     name.chars().next().unwrap_or_default().to_ascii_lowercase()
 }
@@ -211,46 +174,4 @@ fn feed(pipeline: &Pipeline, mut file: File, rate: u64) -> io::Result<()> {
         }
         file.rewind()?;
     }
-}
-
-/// Draws until `q` or Ctrl-C is pressed, or the workers have ended.
-fn watch(model: &mut Model<'_>, refresh: Duration) -> anyhow::Result<()> {
-    let mut terminal = ratatui::try_init().context("this needs a terminal (or --frame)")?;
-    let mut show = || -> io::Result<()> {
-        while !model.queue.is_shutting_down() {
-            model.refresh();
-            terminal.draw(|frame| view::draw(frame, model))?;
-            if event::poll(refresh)?
-                && let Event::Key(key) = event::read()?
-            {
-                let control = key.modifiers.contains(KeyModifiers::CONTROL);
-                if key.code == KeyCode::Char('q') || control && key.code == KeyCode::Char('c') {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    };
-    let ended = show();
-    ratatui::restore();
-    ended.context("the terminal is gone")
-}
-
-/// Draws on a virtual terminal, and prints its contents at the end.
-fn print_frame(
-    model: &mut Model<'_>,
-    refresh: Duration,
-    count: u32,
-    columns: u16,
-) -> anyhow::Result<()> {
-    let mut terminal = Terminal::new(TestBackend::new(columns, 24))?;
-    for _ in 0..count.max(1) {
-        thread::sleep(refresh);
-        model.refresh();
-        terminal.draw(|frame| view::draw(frame, model))?;
-    }
-    let rows = terminal.backend().buffer().content.chunks(columns.into());
-    let rows = rows.map(|row| row.iter().map(Cell::symbol).collect::<String>());
-    let frame: String = rows.map(|row| row.trim_end().to_owned() + "\n").collect();
-    written(io::stdout().write_all(frame.as_bytes()))
 }
