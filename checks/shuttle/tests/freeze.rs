@@ -1,11 +1,11 @@
-//! F1 to F3: a thread that is stopped forever inside an operation keeps no other thread from completing its own.
+//! F1, F2, F3: a thread that is stopped forever inside an operation keeps no other thread from completing its own.
 //!
 //! *What is frozen.* One thread, the victim, performs one operation, and is frozen before each of its
 //! steps in turn (`src/freezer.rs`).
 //!
 //! *What must complete.* Two other threads go on: `try_get` of a key and of nothing, `done` of a clean and of a dirty
 //! key, `KeyHandle::add` of an idle, a queued and a processing key, and `add`, `add_ref` and (of a bounded queue)
-//! refused adds of known and new keys; but while the victim may hold a shard's lock, only of keys of another shard. What
+//! refused adds of known and new keys; but while the victim may hold a shard's lock, only of keys of another shard (F2). What
 //! they add is delivered, too, before the victim goes on (unless it was frozen among them, and may hold one of their
 //! keys). Then it goes on, and in the end every add was delivered, and once (C2 to C6).
 //!

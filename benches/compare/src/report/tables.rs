@@ -71,7 +71,7 @@ fn figures(report: &Report) -> String {
     let group = |(id, what): (&str, &str)| {
         let row = report.row(id)?;
         let speed = |name| Some(format!("{name} {}", number(1000.0 / row.median(name)?)));
-        let speeds = [OURS, RIVALS[0], RIVALS[1]].into_iter().filter_map(speed);
+        let speeds = COLUMNS.into_iter().filter_map(speed);
         Some(format!("{what}: {}", joined(speeds)))
     };
     let groups: Vec<String> = THROUGHPUT.into_iter().filter_map(group).collect();
