@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The models of loom-tests, each as a process of its own, as many at once as there are processors: .ci/jobs/loom.sh [long].
 #
-# Six of them take half a minute or more at their bound of preemptions. By day they have one preemption less, which takes
-# seconds; `long`, for the night, runs these six at their bound. The cfg changes every crate, so that the models have a target
+# Seven of them take half a minute or more at their bound of preemptions. By day they have one preemption less, which takes
+# seconds; `long`, for the night, runs these seven at their bound. The cfg changes every crate, so that the models have a target
 # directory of their own.
 source "$(dirname "$0")/../lib.sh"
 
@@ -12,7 +12,8 @@ an_add_beside_a_drain_is_refused_or_drained 2
 an_add_beside_a_shut_down_is_refused_or_delivered 2
 an_add_through_a_handle_beside_a_shut_down_is_refused_or_delivered 2
 a_hold_wakes_the_sleeping_driver 1
-an_earlier_delay_wakes_the_sleeping_driver 1'
+an_earlier_delay_wakes_the_sleeping_driver 1
+every_drainer_returns 2'
 
 programs=$(cargo test -p keyqueue-loom-tests --release --no-run --message-format json-render-diagnostics |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The packages with servers, the soak and the comparison: .ci/jobs/programs.sh build|nats|kube|board|browser|soak|compare|apiserver.
+# The packages with servers, the soak and the comparison: .ci/jobs/programs.sh build|doctests|nats|dispatch|kube|board|browser|soak|compare|apiserver.
 #
 # `build` builds their tests and programs with few calls, so that each dependency is compiled once, and installs nats-server; the
 # others run what it has built, without cargo, so that they wait for no build. Alone, each builds first. `compare` is built by itself.
@@ -26,14 +26,13 @@ for line in open(sys.argv[1]):
 END
 }
 
+selected=("${packages[@]/#/--package=}" --all-features)
 build() {
-    local selected=("${packages[@]/#/--package=}" --all-features)
     mkdir -p "$target/ci"
     : >"$built.partial"
     programs "${selected[@]}" --tests --bins --examples
-    # With the features of `cargo test`, for which it is a part of what that builds; and so with one of its tests.
-    programs --bin keyqueue-soak --test queue
-    cargo test "${selected[@]}" --doc
+    # With the features of `cargo test`, for which it is a part of what that builds; and so with the smallest of its tests.
+    programs --bin keyqueue-soak --test visibility
     # The tests of nats and of the board start it.
     nats/server.sh
     mv "$built.partial" "$built"
@@ -53,14 +52,19 @@ run() {
 
 # Two jobs that run beside each other build once.
 mkdir -p "$target/ci"
-[[ $1 == build || $1 == compare || -e $built ]] || (flock 9 && { [[ -e $built ]] || build; }) 9>"$built.lock"
+[[ " build compare doctests " == *" $1 "* || -e $built ]] || (flock 9 && { [[ -e $built ]] || build; }) 9>"$built.lock"
 case $1 in
 build)
     build
     ;;
+doctests)
+    cargo test "${selected[@]}" --doc
+    ;;
 nats)
     run keyqueue-nats-model test '*'
     run keyqueue-nats test '*'
+    ;;
+dispatch)
     run dispatch test '*'
     run dispatch bin dispatch run
     ;;
