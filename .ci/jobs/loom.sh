@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The models of loom-tests, each as a process of its own, as many at once as there are processors: .ci/jobs/loom.sh [long].
 #
-# Seven of them take half a minute or more at their bound of preemptions. By day they have one preemption less, which takes
-# seconds; `long`, for the night, runs these seven at their bound. The cfg changes every crate, so that the models have a target
+# Eleven of them take ten seconds or more at their bound of preemptions. By day they have one preemption less, which takes
+# seconds; `long`, for the night, runs these eleven at their bound. The cfg changes every crate, so that the models have a target
 # directory of their own.
 source "$(dirname "$0")/../lib.sh"
 
@@ -13,7 +13,11 @@ an_add_beside_a_shut_down_is_refused_or_delivered 2
 an_add_through_a_handle_beside_a_shut_down_is_refused_or_delivered 2
 a_hold_wakes_the_sleeping_driver 1
 an_earlier_delay_wakes_the_sleeping_driver 1
-every_drainer_returns 2'
+every_drainer_returns 2
+a_dirty_key_is_delivered_after_a_shut_down 4
+a_dropped_retry_whose_report_is_cancelled_is_left_once 1
+a_getter_that_lingers_keeps_no_wake_up 1
+a_retry_beside_a_drain_is_delivered_again 1'
 
 programs=$(cargo test -p keyqueue-loom-tests --release --no-run --message-format json-render-diagnostics |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
