@@ -17,7 +17,9 @@ use servers::nats::Server;
 use servers::until;
 use tokio::time::{Instant, sleep};
 
-use common::{DONE, Log, Replica, Seen, config, count, drained, one, replica, seen, stored};
+use common::{
+    DONE, Log, Replica, Seen, config, count, created, drained, logged, one, replica, seen, stored,
+};
 
 /// A key that is to be delivered again later is not delivered sooner because the connection was lost.
 #[tokio::test]
@@ -34,12 +36,8 @@ async fn a_requeue_after_outlasts_a_connection() {
     let client = async_nats::connect(proxy.address().to_string())
         .await
         .unwrap();
-    let _replica = replica(client, &config, "a", {
-        let log = Arc::clone(&log);
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            ready(Verdict::Ok(Outcome::RequeueAfter(Duration::from_secs(60))))
-        }
+    let _replica = logged(client, &config, "a", &log, |_| {
+        ready(Verdict::Ok(Outcome::RequeueAfter(Duration::from_secs(60))))
     })
     .await;
     until("it is delivered", async || count(&log, "key") == 1).await;
@@ -77,15 +75,9 @@ async fn slow_handlers_and_a_new_connection() {
     let client = async_nats::connect(proxy.address().to_string())
         .await
         .unwrap();
-    let _replica = replica(client, &config, "a", {
-        let log = Arc::clone(&log);
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            async {
-                sleep(Duration::from_secs(1)).await;
-                DONE
-            }
-        }
+    let _replica = logged(client, &config, "a", &log, |_| async {
+        sleep(Duration::from_secs(1)).await;
+        DONE
     })
     .await;
     until("the first are done", async || seen(&log).len() > 16).await;
@@ -103,17 +95,14 @@ async fn slow_handlers_and_a_new_connection() {
 /// A key that was given up by an owner, and then handled by the next one, is no dead letter.
 #[tokio::test]
 async fn a_key_that_the_next_owner_has_handled_is_no_dead_letter() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         dead_letters: Some("dead".into()),
         partitions: 2,
         ..config()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
     let context = jetstream::new(client.clone());
     context.delete_stream("WORK-dead").await.unwrap();
     let first = replica(server.client().await, &config, "a", |_| {
@@ -164,12 +153,10 @@ async fn a_key_that_the_next_owner_has_handled_is_no_dead_letter() {
 /// A request whose bytes are over with the last byte of a message ends without a word of the server.
 #[tokio::test]
 async fn a_request_that_is_used_up_to_the_last_byte() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, client, _)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
     let context = jetstream::new(client.clone());
     let publish = async |key: &str, bytes: usize| {
         let payload = vec![b'x'; bytes].into();
@@ -196,16 +183,13 @@ async fn a_request_that_is_used_up_to_the_last_byte() {
 /// Room is for messages that are not acknowledged: a handler that keeps its deliveries does not stop its partition.
 #[tokio::test]
 async fn a_handler_that_keeps_its_deliveries() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         window: 20,
         ..one()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
     let kept: Arc<Mutex<Vec<Delivery>>> = Arc::default();
     let _replica = replica(server.client().await, &config, "a", {
         let kept = Arc::clone(&kept);

@@ -15,16 +15,14 @@ use servers::until;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use common::{Log, Replica, Seen, config, drained, messages, seen};
+use common::{Log, Replica, Seen, config, created, drained, logged, messages, seen};
 
 #[tokio::test]
 async fn each_key_is_delivered_and_its_message_is_acknowledged() {
-    let Some(server) = Server::start().await else {
+    let config = config();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = config();
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
     let keys: Vec<String> = (0..50).map(|n| format!("key {n} / ü.*>")).collect();
     let sequences = producer
         .add_batch(keys.iter().map(|key| (key, "state")))
@@ -126,32 +124,29 @@ async fn a_message_that_comes_during_a_delivery_causes_one_more() {
 
 #[tokio::test]
 async fn a_failure_is_retried_and_then_a_dead_letter() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         max_retries: Some(2),
         dead_letters: Some("dead".into()),
         ..config()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
     let log = Log::default();
-    let replica = Replica::start(&server, &config, "a", {
-        let log = Arc::clone(&log);
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            async move {
-                match (delivery.key(), delivery.attempt()) {
-                    ("panics", _) => panic!("on\npurpose"),
-                    ("recovers", 3) => Verdict::Ok(Outcome::Done),
-                    ("refused", _) => Verdict::GiveUp("never".to_owned()),
-                    _ => Verdict::Retry("not yet".to_owned()),
-                }
+    let replica = logged(
+        server.client().await,
+        &config,
+        "a",
+        &log,
+        |delivery| async move {
+            match (delivery.key(), delivery.attempt()) {
+                ("panics", _) => panic!("on\npurpose"),
+                ("recovers", 3) => Verdict::Ok(Outcome::Done),
+                ("refused", _) => Verdict::GiveUp("never".to_owned()),
+                _ => Verdict::Retry("not yet".to_owned()),
             }
-        }
-    })
+        },
+    )
     .await;
     let events = replica.fleet.events();
     for key in ["fails", "panics", "recovers", "refused"] {
@@ -207,12 +202,10 @@ async fn a_failure_is_retried_and_then_a_dead_letter() {
 /// A 429: neither the retry nor a later message is delivered before the time that the handler asked for.
 #[tokio::test]
 async fn a_key_that_is_to_be_retried_later_is_not_delivered_sooner() {
-    let Some(server) = Server::start().await else {
+    let config = config();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = config();
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
     let pause = Duration::from_millis(700);
     let log: Arc<Mutex<Vec<(Instant, Seen)>>> = Arc::default();
     let replica = Replica::start(&server, &config, "a", {
@@ -247,16 +240,13 @@ async fn a_key_that_is_to_be_retried_later_is_not_delivered_sooner() {
 /// N6: the recipe of `dead_letter`. While the dead letters' stream takes nothing, the key is kept.
 #[tokio::test]
 async fn dead_letters_are_kept_until_they_are_stored_and_can_be_added_again() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         dead_letters: Some("dead".into()),
         ..config()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
     let context = async_nats::jetstream::new(client.clone());
     context.delete_stream("WORK-dead").await.unwrap();
     let log = Log::default();
@@ -340,15 +330,13 @@ async fn dead_letters_are_kept_until_they_are_stored_and_can_be_added_again() {
 /// N6: a message that no `Producer` has published is a dead letter, and an event.
 #[tokio::test]
 async fn a_message_in_the_wrong_partition_is_refused() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         dead_letters: Some("dead".into()),
         ..config()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
     let log = Log::default();
     let replica = Replica::logging(&server, &config, "a", &log).await;
     let mut events = replica.fleet.events();

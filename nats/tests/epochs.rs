@@ -10,7 +10,7 @@ use keyqueue_nats::{Config, Producer, Verdict, create};
 use servers::nats::Server;
 use servers::until;
 
-use common::{Log, Replica, config, count, drained, seen, stored};
+use common::{Log, Replica, config, count, created, drained, seen, stored};
 
 const KEYS: usize = 40;
 
@@ -60,11 +60,10 @@ enum End {
 }
 
 async fn a_clock_that_steps_back(end: End) {
-    let Some(server) = Server::start().await else {
+    let config = config();
+    let Some((server, _, _)) = created(&config).await else {
         return;
     };
-    let config = config();
-    create(&server.client().await, &config).await.unwrap();
     let log = Log::default();
     let mut first = Some(Replica::logging(&server, &config, "a", &log).await);
     round(&server, &config, &log, 1).await;
@@ -105,15 +104,13 @@ async fn the_bucket_is_made_again_while_a_replica_runs() {
 /// Thousands of failures in a second, which are counted on the server, are more records than the milliseconds that they take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_failures_and_both_buckets_are_made_again() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         max_backoff: Duration::from_millis(10),
         ..config()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
     let log = Log::default();
     let failing = {
         let log = log.clone();

@@ -12,20 +12,18 @@ use servers::nats::Server;
 use servers::until;
 use tokio::sync::Notify;
 
-use common::{Log, Replica, Seen, config, drained, seen};
+use common::{Log, Replica, Seen, config, created, drained, seen};
 
 /// N5: a partition that moves between replicas that live repeats nothing.
 #[tokio::test]
 async fn replicas_that_join_and_leave_repeat_nothing() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         coalesce: Coalesce::Never,
         ..config()
     };
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
     let log = Log::default();
     let a = Replica::logging(&server, &config, "a", &log).await;
     let adding = tokio::spawn(async move {
@@ -67,28 +65,29 @@ async fn replicas_that_join_and_leave_repeat_nothing() {
     c.leave().await;
 }
 
-#[tokio::test]
-async fn leaving_with_a_deadline_cancels_what_runs_and_tells_what_was_abandoned() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
-    let config = config();
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
+/// A replica whose handler has begun with a key, and never ends.
+async fn stuck(server: &Server, config: &Config, producer: &Producer) -> Replica {
     let began = Arc::new(Notify::new());
-    let stuck = Replica::start(&server, &config, "stuck", {
+    let stuck = Replica::start(server, config, "stuck", {
         let began = Arc::clone(&began);
         move |_| {
-            let began = Arc::clone(&began);
-            async move {
-                began.notify_one();
-                std::future::pending().await
-            }
+            began.notify_one();
+            std::future::pending()
         }
     })
     .await;
     producer.add("key", "payload").await.unwrap();
     began.notified().await;
+    stuck
+}
+
+#[tokio::test]
+async fn leaving_with_a_deadline_cancels_what_runs_and_tells_what_was_abandoned() {
+    let config = config();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
+    let stuck = stuck(&server, &config, &producer).await;
     let left = stuck.fleet.leave(Duration::from_millis(200)).await;
     assert_eq!(left.abandoned.len(), 1, "{left:?}");
     stuck.running.await.unwrap().unwrap();
@@ -252,15 +251,13 @@ async fn a_replica_suspends_while_the_server_is_down_and_resumes() {
 /// Two replicas of one name, which a copied configuration file gives, are two replicas.
 #[tokio::test]
 async fn replicas_of_the_same_name_share_the_keys() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         coalesce: Coalesce::Never,
         ..config()
     };
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
     let logs = [Log::default(), Log::default()];
     let first = Replica::logging(&server, &config, "same", &logs[0]).await;
     let second = Replica::logging(&server, &config, "same", &logs[1]).await;
@@ -290,11 +287,10 @@ async fn replicas_of_the_same_name_share_the_keys() {
 
 #[tokio::test]
 async fn events_begin_with_the_call_and_end_with_the_membership() {
-    let Some(server) = Server::start().await else {
+    let config = config();
+    let Some((server, _, _)) = created(&config).await else {
         return;
     };
-    let config = config();
-    create(&server.client().await, &config).await.unwrap();
     let fleet = Fleet::join(server.client().await, config, "a")
         .await
         .unwrap();
@@ -325,12 +321,10 @@ async fn events_begin_with_the_call_and_end_with_the_membership() {
 
 #[tokio::test]
 async fn leaving_before_running_ends_the_run_that_follows() {
-    let Some(server) = Server::start().await else {
+    let config = config();
+    let Some((_server, client, _)) = created(&config).await else {
         return;
     };
-    let config = config();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
     let fleet = Fleet::join(client, config, "a").await.unwrap();
     fleet.leave(Duration::MAX).await;
     fleet.run(1, |_| async {}).await.unwrap();
@@ -339,26 +333,11 @@ async fn leaving_before_running_ends_the_run_that_follows() {
 /// Dropping `run` cancels the handlers; other replicas take the partitions when the lease has run out.
 #[tokio::test]
 async fn a_run_that_is_dropped_leaves_its_keys_to_others() {
-    let Some(server) = Server::start().await else {
+    let config = config();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = config();
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
-    let began = Arc::new(Notify::new());
-    let stuck = Replica::start(&server, &config, "stuck", {
-        let began = Arc::clone(&began);
-        move |_| {
-            let began = Arc::clone(&began);
-            async move {
-                began.notify_one();
-                std::future::pending().await
-            }
-        }
-    })
-    .await;
-    producer.add("key", "payload").await.unwrap();
-    began.notified().await;
+    let stuck = stuck(&server, &config, &producer).await;
     stuck.running.abort();
     let _ = stuck.running.await;
     assert_eq!(stuck.fleet.owned(), []);

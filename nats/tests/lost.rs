@@ -7,22 +7,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyqueue_nats::{Coalesce, Config, Fleet, Outcome, Producer, Verdict, create};
+use keyqueue_nats::{Coalesce, Config, Fleet, Outcome, Producer, Verdict};
 use servers::Proxy;
-use servers::nats::Server;
 use tokio::time::sleep;
 
-use common::{Log, Seen, config, drained, seen};
+use common::{Log, Seen, config, created, drained, seen};
 
 async fn nothing_old_after_new(coalesce: Coalesce) {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         coalesce,
         ..config()
     };
-    create(&server.client().await, &config).await.unwrap();
+    let Some((server, _, _)) = created(&config).await else {
+        return;
+    };
     let proxy = Proxy::start(server.url()).await.unwrap();
     let client = async_nats::connect(proxy.address().to_string()).await;
     let fleet = Fleet::join(client.unwrap(), config.clone(), "a").await;

@@ -12,13 +12,12 @@ use std::time::Duration;
 use async_nats::Client;
 use async_nats::jetstream;
 use futures_util::StreamExt;
-use keyqueue_nats::{Config, Event, Outcome, Producer, Verdict, create};
-use servers::nats::Server;
+use keyqueue_nats::{Config, Event, Outcome, Verdict, create};
 use servers::until;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use common::{DONE, Log, Replica, Seen, config, count, drained, one, replica, seen};
+use common::{DONE, Log, Replica, config, count, created, drained, logged, one, replica, seen};
 
 /// Deletes the partition's stream, and makes it again.
 async fn made_again(client: &Client, config: &Config) {
@@ -33,24 +32,17 @@ async fn made_again(client: &Client, config: &Config) {
 /// N1: a message in a stream that was made again is not taken for an older one than what was in the former stream.
 #[tokio::test]
 async fn a_message_of_a_stream_made_again_is_handled() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, client, producer)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
     let log = Log::default();
-    let _replica = replica(server.client().await, &config, "a", {
-        let log = Arc::clone(&log);
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            ready(if delivery.latest().payload == "old" {
-                Verdict::RetryAfter("later".to_owned(), Duration::from_secs(6))
-            } else {
-                DONE
-            })
-        }
+    let _replica = logged(server.client().await, &config, "a", &log, |delivery| {
+        ready(if delivery.latest().payload == "old" {
+            Verdict::RetryAfter("later".to_owned(), Duration::from_secs(6))
+        } else {
+            DONE
+        })
     })
     .await;
     for _ in 0..5 {
@@ -69,23 +61,16 @@ async fn a_message_of_a_stream_made_again_is_handled() {
 /// A payload that is read again is that of the key.
 #[tokio::test]
 async fn a_payload_of_a_stream_made_again_is_not_another_keys() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, client, producer)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
     let log = Log::default();
-    let _replica = replica(server.client().await, &config, "a", {
-        let log = Arc::clone(&log);
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            ready(Verdict::RetryAfter(
-                "later".to_owned(),
-                Duration::from_secs(5),
-            ))
-        }
+    let _replica = logged(server.client().await, &config, "a", &log, |_| {
+        ready(Verdict::RetryAfter(
+            "later".to_owned(),
+            Duration::from_secs(5),
+        ))
     })
     .await;
     producer.add("a", "of a").await.unwrap();
@@ -102,16 +87,13 @@ async fn a_payload_of_a_stream_made_again_is_not_another_keys() {
 /// N6: a dead letter of a stream that was made again is not taken for one of the former stream.
 #[tokio::test]
 async fn dead_letters_of_a_stream_made_again_are_kept() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         dead_letters: Some("dead".into()),
         ..one()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
     let _replica = replica(server.client().await, &config, "a", |_| {
         ready(Verdict::GiveUp("bad".to_owned()))
     })
@@ -129,15 +111,13 @@ async fn dead_letters_of_a_stream_made_again_are_kept() {
 /// A replica that waits to begin again leaves in time.
 #[tokio::test]
 async fn a_replica_that_begins_again_leaves_in_time() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         lease: Duration::from_secs(8),
         ..one()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
     let log = Log::default();
     let replica = Replica::logging(&server, &config, "a", &log).await;
     until("it owns", async || replica.fleet.owned().len() == 1).await;
@@ -165,16 +145,13 @@ const KEYS: usize = 65_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_backlog_in_a_stream_made_again() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         partitions: 1,
         ..config()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
     let (gate, open) = watch::channel(true);
     let handled = Arc::new(AtomicUsize::new(0));
     let replica = Replica::start(&server, &config, "a", {

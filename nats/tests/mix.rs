@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::TryStreamExt;
-use keyqueue_nats::{Coalesce, Config, Fence, Fleet, Outcome, Producer, Verdict, create};
+use keyqueue_nats::{Coalesce, Config, Fence, Fleet, Outcome, Producer, Verdict};
 use servers::Proxy;
 use servers::nats::Server;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use common::{config, messages};
+use common::{config, created, messages};
 
 #[derive(Default)]
 struct Witness {
@@ -107,9 +107,6 @@ async fn join(server: &Server, config: &Config, witness: &Arc<Mutex<Witness>>, n
 }
 
 async fn mix(coalesce: Coalesce, seconds: u64) {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         coalesce,
         partitions: 3,
@@ -119,8 +116,9 @@ async fn mix(coalesce: Coalesce, seconds: u64) {
         max_held_bytes: 200,
         ..config()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
     let context = jetstream::new(client.clone());
     let producer = Producer::new(client.clone(), &config).unwrap();
     let witness = Arc::<Mutex<Witness>>::default();

@@ -15,23 +15,22 @@ use servers::until;
 use tokio::time::{Instant, sleep};
 
 use common::{
-    DONE, Log, Replica, Seen, config, count, drained, messages, one, replica, seen, stored,
+    DONE, Log, Replica, Seen, config, count, created, drained, logged, messages, one, replica,
+    seen, stored,
 };
 
 /// 500 of 1000 keys always fail, and each partition has more of them than `window`. When they can succeed, they do.
 #[tokio::test]
 async fn a_poison_crowd() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         partitions: 8,
         window: 50,
         max_backoff: Duration::from_secs(2),
         ..config()
     };
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
     // The poisoned ones are first in the stream.
     for state in ["poisoned", "healthy"] {
         let batch = (0..500).map(|n| (format!("{state}-{n}"), ""));
@@ -109,16 +108,12 @@ async fn crowd(server: &Server, proxy: &Proxy, log: &Log) -> (Config, Producer, 
     let client = async_nats::connect(proxy.address().to_string())
         .await
         .unwrap();
-    let replica = replica(client, &config, "a", {
-        let log = Arc::clone(log);
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            ready(if delivery.key().starts_with("poison") {
-                Verdict::RetryAfter("poison".to_owned(), Duration::from_secs(60))
-            } else {
-                DONE
-            })
-        }
+    let replica = logged(client, &config, "a", log, |delivery| {
+        ready(if delivery.key().starts_with("poison") {
+            Verdict::RetryAfter("poison".to_owned(), Duration::from_secs(60))
+        } else {
+            DONE
+        })
     })
     .await;
     until("the crowd has failed", async || count(log, "poison") == 100).await;
@@ -170,46 +165,39 @@ async fn a_crowd_in_back_off_gets_new_messages() {
 /// N8: keys that may have killed the former owner wait for one another, and not healthy keys for them.
 #[tokio::test]
 async fn suspects_do_not_keep_healthy_keys_from_a_task() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
     stored(
         &producer,
         (0..12).map(|n| (format!("poison-{n}"), String::new())),
     )
     .await;
     let log = Log::default();
-    let killed = replica(server.client().await, &config, "a", {
-        let log = Arc::clone(&log);
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            ready(Verdict::RetryAfter(
-                "bad".to_owned(),
-                Duration::from_secs(60),
-            ))
-        }
+    let killed = logged(server.client().await, &config, "a", &log, |_| {
+        ready(Verdict::RetryAfter(
+            "bad".to_owned(),
+            Duration::from_secs(60),
+        ))
     })
     .await;
     until("they have failed", async || count(&log, "poison") == 12).await;
     sleep(Duration::from_millis(200)).await;
     killed.running.abort();
-    let _next = replica(server.client().await, &config, "b", {
-        let log = Arc::clone(&log);
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            async move {
-                if delivery.key().starts_with("healthy") {
-                    return DONE;
-                }
-                sleep(Duration::from_millis(500)).await;
-                Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(60))
+    let _next = logged(
+        server.client().await,
+        &config,
+        "b",
+        &log,
+        |delivery| async move {
+            if delivery.key().starts_with("healthy") {
+                return DONE;
             }
-        }
-    })
+            sleep(Duration::from_millis(500)).await;
+            Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(60))
+        },
+    )
     .await;
     until("it was taken over", async || count(&log, "poison") > 13).await;
     producer.add("healthy", "").await.unwrap();
@@ -230,31 +218,20 @@ async fn suspects_do_not_keep_healthy_keys_from_a_task() {
 /// A key that is not failing has no failures, also if its delivery may have killed the former owner.
 #[tokio::test]
 async fn a_suspect_that_asks_for_time_has_not_failed() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
     producer.add("key", "").await.unwrap();
     let log = Log::default();
-    let killed = replica(server.client().await, &config, "a", {
-        let log = Arc::clone(&log);
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            std::future::pending()
-        }
+    let killed = logged(server.client().await, &config, "a", &log, |_| {
+        std::future::pending()
     })
     .await;
     until("it runs", async || seen(&log).len() == 1).await;
     killed.running.abort();
-    let _next = replica(server.client().await, &config, "b", {
-        let log = Arc::clone(&log);
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            ready(Verdict::Ok(Outcome::Later(Duration::from_millis(100))))
-        }
+    let _next = logged(server.client().await, &config, "b", &log, |_| {
+        ready(Verdict::Ok(Outcome::Later(Duration::from_millis(100))))
     })
     .await;
     until("it is delivered again", async || seen(&log).len() >= 4).await;
@@ -284,17 +261,14 @@ async fn killed(server: &Server, config: &Config, times: usize, keys: usize) {
 /// N15: a key whose handler never failed is not given up because its process was killed by something else.
 #[tokio::test]
 async fn a_key_that_is_in_hand_when_its_process_is_killed_is_not_given_up() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         max_retries: Some(1),
         dead_letters: Some("dead".into()),
         ..one()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
     producer.add("key", "").await.unwrap();
     killed(&server, &config, 5, 1).await;
     let log = Log::default();
@@ -307,17 +281,14 @@ async fn a_key_that_is_in_hand_when_its_process_is_killed_is_not_given_up() {
 /// N15: and such keys do not wait one behind the other.
 #[tokio::test]
 async fn keys_that_are_in_hand_when_their_process_is_killed_do_not_wait_for_each_other() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         max_retries: Some(1),
         dead_letters: Some("dead".into()),
         ..one()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
     let batch = (0..8).map(|n| (format!("key-{n}"), String::new()));
     stored(&producer, batch).await;
     // The first death is not counted.
@@ -348,17 +319,14 @@ async fn keys_that_are_in_hand_when_their_process_is_killed_do_not_wait_for_each
 /// N11: the payloads of a key that has failed are bounded, too.
 #[tokio::test]
 async fn what_is_read_again_is_bounded() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         coalesce: Coalesce::Never,
         max_held_bytes: 1 << 20,
         ..one()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
     let log: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
     let _replica = replica(server.client().await, &config, "a", {
         let log = Arc::clone(&log);

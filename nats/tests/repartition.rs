@@ -14,7 +14,7 @@ use servers::nats::{Server, streams_of};
 use servers::until;
 use tokio::time::{sleep, timeout};
 
-use common::{Log, Replica, config, drained, messages, one, seen, stored};
+use common::{Log, Replica, config, created, drained, messages, one, seen, stored};
 
 /// N1, N4, N7: the change is killed again and again. Producers go over from the old number to the new one, and so do replicas.
 #[tokio::test]
@@ -155,16 +155,13 @@ async fn names(context: &Context) -> Vec<String> {
 /// A change of the number of partitions with another `coalesce` deletes nothing.
 #[tokio::test]
 async fn a_change_with_another_coalesce_is_refused() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         coalesce: Coalesce::Never,
         ..one()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
     for n in 0..10 {
         producer.add("key", n.to_string()).await.unwrap();
     }

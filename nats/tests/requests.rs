@@ -15,7 +15,7 @@ use servers::nats::Server;
 use servers::until;
 use tokio::time::{Instant, timeout};
 
-use common::{Log, Replica, Seen, config, count, one, replica, stored};
+use common::{Log, Replica, Seen, config, count, created, one, replica, stored};
 use swallow::Swallow;
 
 /// The requests of a replica that takes a partition over, has its connection broken, and leaves: there are about 35.
@@ -120,15 +120,13 @@ async fn whichever_request_is_lost_a_partition_goes_on() {
 /// N12: dead letters are listed whichever request is lost, or comes to a server that does not know the new consumer yet (503).
 #[tokio::test]
 async fn whichever_request_is_lost_dead_letters_are_listed() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         dead_letters: Some("dead".into()),
         ..one()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
     let context = jetstream::new(client);
     for n in 0..3 {
         let stored = context.publish("dead", n.to_string().into()).await;
@@ -196,13 +194,10 @@ async fn a_replica_sees_the_others_again_when_its_watcher_has_died() {
 /// N12: a key whose payload cannot be read again waits for a limit, too.
 #[tokio::test]
 async fn a_payload_that_is_read_again() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client, &config).unwrap();
     let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
     let _replica = {
         let log = log.clone();
@@ -234,13 +229,10 @@ async fn a_payload_that_is_read_again() {
 /// N8, N12: a new owner reads the counts of all failing keys with a few requests, before healthy keys are delivered.
 #[tokio::test]
 async fn the_counts_of_failing_keys_are_read_together() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client, &config).unwrap();
     let batch = (0..300).map(|n| (format!("bad-{n}"), String::new()));
     stored(&producer, batch).await;
     let log = Log::default();
@@ -280,13 +272,10 @@ async fn the_counts_of_failing_keys_are_read_together() {
 /// N12: a take-over writes no record for each key that the killed replica had received, if nothing follows from it.
 #[tokio::test]
 async fn a_take_over_writes_nothing_for_what_was_received() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client, &config).unwrap();
     let batch = (0..300).map(|n| (format!("key-{n}"), String::new()));
     stored(&producer, batch).await;
     let log = Log::default();

@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::{Stream, StreamExt, TryStreamExt};
-use keyqueue_nats::{Config, Event, Fleet, Producer, create};
-use servers::nats::Server;
+use keyqueue_nats::{Config, Event, Fleet};
 use servers::until;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use common::{DONE, Log, Replica, count, one, replica};
+use common::{DONE, Log, Replica, count, created, one, replica};
 use swallow::Swallow;
 
 /// A second, what it takes to see that something is wrong, and a busy machine.
@@ -43,13 +42,10 @@ async fn receiving(events: &mut (impl Stream<Item = Event> + Unpin)) {
 /// Somebody pauses the consumer, and resumes it. The replica leaves it as it is.
 #[tokio::test]
 async fn a_paused_consumer() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, client, producer)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
     let log = Log::default();
     let replica = Replica::logging(&server, &config, "a", &log).await;
     let mut events = replica.fleet.events();
@@ -72,13 +68,10 @@ async fn a_paused_consumer() {
 /// The connection is new, and the server does not reply to what the partition needs.
 #[tokio::test]
 async fn a_request_that_is_lost_after_the_connection_was() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client, &config).unwrap();
     let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
     let replica = {
         let log = log.clone();
@@ -104,13 +97,10 @@ async fn a_request_that_is_lost_after_the_connection_was() {
 /// The replica cannot renew its lease, and leaves the partition's consumers alone until it has.
 #[tokio::test]
 async fn the_lease_of_its_own() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = one();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client, &config).unwrap();
     producer.add("first", "").await.unwrap();
     let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
     let replica = {
@@ -136,16 +126,13 @@ async fn the_lease_of_its_own() {
 /// A replica was killed, and the one that takes its partition over has to wait for its lease: also if it is its own former self.
 #[tokio::test]
 async fn the_lease_of_a_replica_that_was_killed() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         lease: Duration::from_secs(6),
         ..one()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
+    let Some((_server, client, producer)) = created(&config).await else {
+        return;
+    };
     let killed = replica(client.clone(), &config, "a", |_| pending()).await;
     until("it owns", async || killed.fleet.owned().len() == 1).await;
     killed.running.abort();

@@ -2,11 +2,12 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::Client;
-use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet, Outcome, Producer, Verdict};
+use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet, Outcome, Producer, Verdict, create};
 use tokio::task::JoinHandle;
 
 use servers::nats::{Server, messages_of};
@@ -71,24 +72,12 @@ impl Replica {
         F: Fn(Delivery) -> R + Send + Sync + 'static,
         R: Future<Output = Verdict<String>> + Send + 'static,
     {
-        let fleet = Fleet::join(server.client().await, config.clone(), name)
-            .await
-            .unwrap();
-        let running = tokio::spawn({
-            let fleet = fleet.clone();
-            async move { fleet.run(8, handler).await }
-        });
-        Replica { fleet, running }
+        replica(server.client().await, config, name, handler).await
     }
 
     /// A replica that logs its deliveries and succeeds.
     pub(crate) async fn logging(server: &Server, config: &Config, name: &str, log: &Log) -> Self {
-        let log = Arc::clone(log);
-        Self::start(server, config, name, move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            async { Verdict::Ok(Outcome::Done) }
-        })
-        .await
+        logged(server.client().await, config, name, log, |_| ready(DONE)).await
     }
 
     pub(crate) async fn leave(self) {
@@ -138,6 +127,35 @@ where
         async move { fleet.run(8, handler).await }
     });
     Replica { fleet, running }
+}
+
+/// A replica that logs its deliveries.
+pub(crate) async fn logged<F, R>(
+    client: Client,
+    config: &Config,
+    name: &str,
+    log: &Log,
+    handler: F,
+) -> Replica
+where
+    F: Fn(Delivery) -> R + Send + Sync + 'static,
+    R: Future<Output = Verdict<String>> + Send + 'static,
+{
+    let log = Arc::clone(log);
+    replica(client, config, name, move |delivery| {
+        log.lock().unwrap().push(Seen::of(&delivery));
+        handler(delivery)
+    })
+    .await
+}
+
+/// A server with the streams of this configuration, a client and a producer. `None`: there is no server, and the test is skipped.
+pub(crate) async fn created(config: &Config) -> Option<(Server, Client, Producer)> {
+    let server = Server::start().await?;
+    let client = server.client().await;
+    create(&client, config).await.unwrap();
+    let producer = Producer::new(client.clone(), config).unwrap();
+    Some((server, client, producer))
 }
 
 pub(crate) async fn stored(producer: &Producer, batch: impl IntoIterator<Item = (String, String)>) {
