@@ -6,6 +6,7 @@
 
 mod checker;
 mod list;
+mod matrix;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use clap::Parser;
 
 use crate::checker::{Checker, MOST_SECONDS, Run};
 use crate::list::Mutant;
+use crate::matrix::Matrix;
 use crate::tree::Tree;
 
 /// Plants known bugs one at a time, and sees who finds each.
@@ -25,6 +27,19 @@ struct Options {
     /// Only bugs with this in their name, their file or their checker
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
+    /// Only the first of four parts of them, for example
+    #[arg(long, value_name = "1/4", value_parser = part)]
+    part: Option<(usize, usize)>,
+    /// Run every checker of these groups (`unit`, `real`, `shuttle`, `loom`) on each, and add the ends to `matrix.txt`
+    #[arg(long, value_name = "GROUP")]
+    matrix: Vec<String>,
+}
+
+fn part(text: &str) -> Result<(usize, usize)> {
+    let (part, of) = text.split_once('/').context("as in 1/4")?;
+    let (part, of) = (part.parse()?, of.parse()?);
+    ensure!(0 < part && part <= of, "from 1 to {of}");
+    Ok((part, of))
 }
 
 fn main() -> Result<ExitCode> {
@@ -39,8 +54,18 @@ fn main() -> Result<ExitCode> {
         });
         ensure!(!mutants.is_empty(), "no bug is called that");
     }
+    if let Some((part, of)) = options.part {
+        mutants = mutants.into_iter().skip(part - 1).step_by(of).collect();
+    }
 
     let tree = Tree::copy()?;
+    if !options.matrix.is_empty() {
+        let (mut matrix, mut broken) = (Matrix::open(&all)?, 0);
+        for group in &options.matrix {
+            broken += matrix.fill(&tree, &mutants, group)?;
+        }
+        return Ok(ExitCode::from(u8::from(broken > 0)));
+    }
     let mut sound = Sound::new();
     let (mut survivors, mut broken) = (0, 0);
     for mutant in &mutants {
