@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::engine::lingering::{Glance, Linger};
-use crate::sync::thread;
-use crate::wait::blocking::{block_until, deadline_in};
+use crate::sync::{ThreadParker, thread};
+use crate::wait::blocking::{block_unless, deadline_in};
 use crate::wait::let_others_run;
 use crate::{Batch, GetError, Item, WorkQueue};
 
@@ -110,7 +110,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> {
     pub fn get_batch(&self, max: impl Into<UpTo>) -> Option<Batch<'_, K, V>> {
         let up_to = max.into();
         if !up_to.linger.is_zero() {
-            return self.linger(up_to, None).ok();
+            return self
+                .linger(up_to, None, &ThreadParker::current(), || false)
+                .ok();
         }
         Some(self.fill(self.get()?, up_to.max))
     }
@@ -137,7 +139,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> {
     ) -> Result<Batch<'_, K, V>, GetError> {
         let up_to = max.into();
         if !up_to.linger.is_zero() {
-            return self.linger(up_to, deadline_in(limit));
+            return self.linger(up_to, deadline_in(limit), &ThreadParker::current(), || {
+                false
+            });
         }
         Ok(self.fill(self.get_timeout(limit)?, up_to.max))
     }
@@ -177,19 +181,43 @@ impl<K: Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> {
         }
     }
 
-    /// Waits for the first key until `deadline`, and then for more.
-    fn linger(&self, up_to: UpTo, deadline: Option<Instant>) -> Result<Batch<'_, K, V>, GetError> {
+    /// Like [`get_batch`](Self::get_batch), but takes no key and returns `None` once `stopped` returns true. The
+    /// thread that makes it true then wakes `parker`, the parker of this thread.
+    pub(crate) fn get_batch_unless(
+        &self,
+        up_to: UpTo,
+        parker: &ThreadParker,
+        stopped: impl Fn() -> bool,
+    ) -> Option<Batch<'_, K, V>> {
+        if !up_to.linger.is_zero() {
+            return self.linger(up_to, None, parker, stopped).ok();
+        }
+        Some(self.fill(self.open.get_unless(parker, stopped)?, up_to.max))
+    }
+
+    /// Waits for the first key until `deadline`, and then for more. Takes none if `stopped` returns true.
+    fn linger(
+        &self,
+        up_to: UpTo,
+        deadline: Option<Instant>,
+        parker: &ThreadParker,
+        stopped: impl Fn() -> bool,
+    ) -> Result<Batch<'_, K, V>, GetError> {
         let core = &self.core;
         // Wakes up to sweep idle keys when that is due.
         let until = || deadline.into_iter().chain(core.next_look()).min();
         loop {
-            while block_until(&mut Glance::new(core), until()).is_none() {
-                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            while block_unless(&mut Glance::new(core), until(), parker, &stopped).is_none() {
+                if stopped() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                     return Err(GetError::Empty);
                 }
             }
             let mut linger = Linger::new(core, up_to.max, up_to.linger);
-            while block_until(&mut linger, core.next_look()).is_none() {}
+            while block_unless(&mut linger, core.next_look(), parker, &stopped).is_none() {
+                if stopped() {
+                    return Err(GetError::Empty);
+                }
+            }
             match self.try_get_batch(up_to.max) {
                 // As above.
                 Err(GetError::Empty) => thread::yield_now(),

@@ -12,13 +12,23 @@ pub(crate) fn block_until<F: Future + Unpin>(
     future: &mut F,
     deadline: Option<Instant>,
 ) -> Option<F::Output> {
-    let parker = ThreadParker::current();
+    block_unless(future, deadline, &ThreadParker::current(), || false)
+}
+
+/// Like [`block_until`], but returns `None` once `stopped` returns true. The thread that makes it true then wakes
+/// `parker`, the parker of this thread.
+pub(crate) fn block_unless<F: Future + Unpin>(
+    future: &mut F,
+    deadline: Option<Instant>,
+    parker: &ThreadParker,
+    stopped: impl Fn() -> bool,
+) -> Option<F::Output> {
     let mut context = Context::from_waker(parker.waker());
     loop {
         if let Poll::Ready(output) = Pin::new(&mut *future).poll(&mut context) {
             return Some(output);
         }
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if stopped() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return None;
         }
         parker.park(deadline);

@@ -31,7 +31,7 @@ use crate::{Ended, Item, KeyHandle, RetryOnDrop};
 
 /// A key that is being processed, as the function of [`Workers`](super::Workers) gets it: it derefs to the key.
 ///
-/// It is the same in threads, futures and tasks (W9). `Job<K>` is its type in a queue without values; the lifetime is
+/// It is the same in threads, futures and tasks (W9), and in [batches](super::Workers::run_batches). `Job<K>` is its type in a queue without values; the lifetime is
 /// how long a thread lends it, and `'static` in a future.
 ///
 /// The function's result decides what becomes of the key; dropping the job decides nothing. To decide more than by an
@@ -84,9 +84,11 @@ struct Lent<'j, K, V> {
     /// `None` in a queue without values.
     value: Option<&'j mut Option<V>>,
     mark: &'j Mark,
-    /// Asks the limiter.
-    attempt: &'j (dyn Fn() -> u32 + Sync),
+    attempt: &'j Attempt<'j, K>,
 }
+
+/// Asks the limiter.
+type Attempt<'j, K> = dyn Fn(&K) -> u32 + Sync + 'j;
 
 /// What a future owns.
 struct Owned<K, V> {
@@ -106,6 +108,11 @@ impl Mark {
     fn set(&self, mark: u64) {
         // Ordering: Relaxed; the job comes back to the worker, which orders it.
         self.0.store(mark, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        // Ordering: Relaxed; as in `set`.
+        self.0.load(Ordering::Relaxed) != 0
     }
 
     /// Returns what a function has returned, with what it has decided.
@@ -235,7 +242,7 @@ impl<K, V> Job<'_, K, V> {
     #[must_use]
     pub fn attempt(&self) -> u32 {
         match &self.kind {
-            Kind::Lent(job) => (job.attempt)(),
+            Kind::Lent(job) => (job.attempt)(job.key.key()),
             Kind::Owned(job) => job.attempt,
         }
     }
@@ -340,28 +347,22 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         f: impl FnOnce(Job<'_, K, V>) -> Verdict<E>,
         item: &mut Item<'_, K, V>,
     ) -> Verdict<E> {
-        let (level, queue_time) = (item.level(), item.queue_time());
-        let (core, held) = item.parts();
-        let (key, value) = match core.values() {
-            None => (&**held, None),
-            Some(values) => {
-                let (key, load) = held.split(&values.carries);
-                (key, Some(&mut load.value))
-            }
-        };
         let mark = Mark::default();
-        let verdict = f(Job {
-            kind: Kind::Lent(Lent {
-                core,
-                key,
-                value,
-                mark: &mark,
-                attempt: &|| self.attempt(key.key()),
-            }),
-            level,
-            queue_time,
-        });
+        let verdict = f(lend(item, &mark, &|key| self.attempt(key)));
         mark.on(verdict)
+    }
+
+    /// Calls a thread's function for many items.
+    pub(super) fn call_all<R>(
+        &self,
+        f: impl FnOnce(Vec<Job<'_, K, V>>) -> R,
+        items: &mut [(Item<'_, K, V>, Mark)],
+    ) -> R {
+        let attempt = |key: &K| self.attempt(key);
+        let jobs = items.iter_mut();
+        f(jobs
+            .map(|(item, mark)| lend(item, mark, &attempt))
+            .collect())
     }
 
     /// Returns the job of a future.
@@ -412,6 +413,34 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
                 false => drop,
             },
         )
+    }
+}
+
+/// Returns the job of a thread.
+fn lend<'j, K, V>(
+    item: &'j mut Item<'_, K, V>,
+    mark: &'j Mark,
+    attempt: &'j Attempt<'j, K>,
+) -> Job<'j, K, V> {
+    let (level, queue_time) = (item.level(), item.queue_time());
+    let (core, held) = item.parts();
+    let (key, value) = match core.values() {
+        None => (&**held, None),
+        Some(values) => {
+            let (key, load) = held.split(&values.carries);
+            (key, Some(&mut load.value))
+        }
+    };
+    Job {
+        kind: Kind::Lent(Lent {
+            core,
+            key,
+            value,
+            mark,
+            attempt,
+        }),
+        level,
+        queue_time,
     }
 }
 

@@ -26,6 +26,8 @@
 //! | [`Workers::run_async`] | futures, within one task of any executor | returns a future that is ready then |
 //! | `Workers::spawn_on` | tasks of a tokio runtime (feature `tokio`) | returns a handle to stop and join them |
 //!
+//! Each has a twin whose function gets many jobs at a time: [`Workers::run_batches`] has what becomes of them.
+//!
 //! A shut-down of the queue stops workers (promise W4): they process what is queued, finish the
 //! items they hold, and end. [`Running::abort`] ends them while the queue stays open. A panic in the
 //! function, the hook, a limiter or a waker does not stop them.
@@ -70,8 +72,11 @@
 //! | a key failed (W7) | warn | `error`, `attempt`, and `next_delay_seconds` unless it is given up |
 //! | a key is given up | warn | `error`, `reason`, `retries` |
 //!
-//! The last two also have the `key`, if `trace_keys` is called. A give-up for
-//! [`Reason::Dropped`] is outside of any span.
+//! | a batch failed as a whole (W10) | warn | `error`, `keys`: how many |
+//!
+//! A failure and a give-up also have the `key`, if `trace_keys` is called. A give-up for
+//! [`Reason::Dropped`] is outside of any span. So is the call of a function for a batch: the span of each of its keys is
+//! only around the handling of its outcome.
 //!
 //! ```
 //! use keyqueue::WorkQueue;
@@ -106,6 +111,7 @@
 //! # }
 //! ```
 
+mod batches;
 mod by_key;
 mod dead_letters;
 mod failures;
@@ -134,7 +140,7 @@ use std::sync::{Arc, OnceLock};
 pub use dead_letters::{DeadLetters, Letter};
 pub use failures::{Failures, LastFailure};
 pub use job::Job;
-pub use outcome::{Failed, Failure, GivenUp, IntoVerdict, Outcome, Reason, Verdict};
+pub use outcome::{Failed, Failure, GivenUp, IntoVerdict, IntoVerdicts, Outcome, Reason, Verdict};
 use pending::Pending;
 pub use running::Running;
 #[cfg(feature = "tokio")]
@@ -142,7 +148,6 @@ pub use runtime::RunningTasks;
 use settle::Lost;
 
 use crate::limiter::ItemFastSlow;
-use crate::queue::open::Open;
 use crate::{ConfigError, KeyHandle, WorkQueue};
 
 /// A configuration of workers over a queue: their number, and what they do with failures. The
@@ -158,7 +163,7 @@ pub struct Workers<'a, K, V = (), E = Infallible> {
 
 /// The loop that all workers run, with what they share.
 struct Loop<'a, K, V, E> {
-    queue: Arc<Open<K, V>>,
+    queue: WorkQueue<K, V, ()>,
     concurrency: usize,
     max_retries: Option<u32>,
     on_error: Option<Box<ErrorHook<'a, K, E>>>,
@@ -216,7 +221,11 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = processors.min(threads::MOST_THREADS);
         let inner = Loop {
-            queue: Arc::clone(&queue.open),
+            queue: WorkQueue {
+                core: Arc::clone(&queue.core),
+                open: Arc::clone(&queue.open),
+                hasher: (),
+            },
             concurrency: processors,
             max_retries: None,
             on_error: None,
@@ -255,8 +264,8 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
         self.report_to(Hook::Sync(Box::new(hook)))
     }
 
-    /// Sets the number of workers, which is the number of keys that are processing at the same time: 1 to 8192
-    /// threads, or 1 to 65 536 futures or tasks. Default: one for each processor.
+    /// Sets the number of workers, which is the number of keys, or of batches, that are processing at the same time: 1 to
+    /// 8192 threads, or 1 to 65 536 futures or tasks. Default: one for each processor.
     pub fn concurrency(mut self, workers: usize) -> Self {
         self.inner.concurrency = workers;
         self

@@ -177,6 +177,58 @@ impl<E: fmt::Display> IntoVerdict for Verdict<E> {
     }
 }
 
+/// A return value of a function that gets [batches](super::Workers::run_batches) of jobs.
+///
+/// | it returns | and then |
+/// | --- | --- |
+/// | what a function of one job does ([`IntoVerdict`]) | a success is that of each job; an error is that of the batch as a whole, which is tried again in two halves |
+/// | a `Vec` of those, one for each job, in their order | each is what became of its job |
+/// | a `Result` of such a `Vec` | the one or the other |
+///
+/// To retry all of a batch, for example if the database is down, say so for each:
+/// `vec![Verdict::RetryAfter("down", delay); jobs.len()]`.
+#[diagnostic::on_unimplemented(
+    message = "a function of many jobs cannot return `{Self}`",
+    label = "returns `{Self}`",
+    note = "for all jobs it may return `()`, `Outcome`, `Result<(), E>`, `Result<Outcome, E>` or `Verdict<E>`",
+    note = "for each it may return a `Vec` of these, or a `Result` of such a `Vec`"
+)]
+pub trait IntoVerdicts {
+    /// The error, which hooks and traces get. Traces write it.
+    type Error: fmt::Display;
+
+    /// Converts the value to a verdict for each job.
+    ///
+    /// # Errors
+    ///
+    /// Returns a verdict for all jobs, which may be [`Verdict::Ok`], if that is what it is.
+    fn into_verdicts(self) -> Result<Vec<Verdict<Self::Error>>, Verdict<Self::Error>>;
+}
+
+impl<R: IntoVerdict> IntoVerdicts for R {
+    type Error = R::Error;
+
+    fn into_verdicts(self) -> Result<Vec<Verdict<R::Error>>, Verdict<R::Error>> {
+        Err(self.into_verdict())
+    }
+}
+
+impl<R: IntoVerdict> IntoVerdicts for Vec<R> {
+    type Error = R::Error;
+
+    fn into_verdicts(self) -> Result<Vec<Verdict<R::Error>>, Verdict<R::Error>> {
+        Ok(self.into_iter().map(R::into_verdict).collect())
+    }
+}
+
+impl<R: IntoVerdict> IntoVerdicts for Result<Vec<R>, R::Error> {
+    type Error = R::Error;
+
+    fn into_verdicts(self) -> Result<Vec<Verdict<R::Error>>, Verdict<R::Error>> {
+        self.map_err(Verdict::Retry)?.into_verdicts()
+    }
+}
+
 /// How processing a key failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

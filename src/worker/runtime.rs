@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::hash::Hash;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -16,12 +16,10 @@ use super::job::Lane;
 use super::running::Worker;
 use super::stop::StopFlag;
 use super::tasks::MOST_TASKS;
-use super::trace::Span;
-use super::{IntoVerdict, Job, Key, Loop, Running, Workers};
+use super::{IntoVerdict, IntoVerdicts, Job, Key, Loop, Running, Workers};
 use crate::queue::drain::Drain;
-use crate::sync::catch_panic::catch_panic_async;
 use crate::wait::race::race;
-use crate::{ConfigError, Remaining};
+use crate::{ConfigError, Remaining, UpTo};
 
 impl<K, V, E> Workers<'static, K, V, E>
 where
@@ -77,6 +75,24 @@ where
     {
         self.inner.spawn_on(runtime, f)
     }
+
+    /// Like [`spawn_on`](Self::spawn_on), with a function that gets [batches](Self::run_batches) of jobs.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`spawn_on`](Self::spawn_on).
+    pub fn spawn_batches_on<F, R>(
+        self,
+        runtime: &Handle,
+        max: impl Into<UpTo>,
+        f: F,
+    ) -> Result<RunningTasks<K, V>, ConfigError>
+    where
+        F: Fn(Vec<Job<'static, K, V>>) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoVerdicts<Error = E>> + Send + 'static,
+    {
+        self.inner.spawn_batches_on(runtime, max.into(), f)
+    }
 }
 
 impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'static, K, V, E> {
@@ -86,40 +102,66 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'static, K, V, E> {
         F: Fn(Job<'static, K, V>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
     {
-        let count = self.count(MOST_TASKS)?;
-        let mut running = RunningTasks::over(&self.queue);
-        let shared = Arc::new((self, f, Arc::clone(&running.stop)));
         let work = |shared: Arc<(Self, F, Arc<StopFlag>)>| async move {
             let (workers, f, stop) = &*shared;
             let mut lane = Lane::new();
-            loop {
-                let mut get = workers.get_async();
-                // An aborted task is dropped at its next await point. Until then it takes none of
-                // the keys that other aborted tasks put back.
-                let item = poll_fn(|context| match stop.is_set() {
-                    true => Poll::Ready(None),
-                    false => Pin::new(&mut get).poll(context),
-                });
-                let Some(item) = item.await else {
-                    break;
-                };
-                let span = Span::of(workers, &item);
-                let began = workers.epoch();
-                let mut lent = workers.lend(item, lane.next());
-                let job = workers.own(&mut lent);
-                let work = async { f(job).await.into_verdict() };
-                let said = catch_panic_async(span.around(work)).await;
-                let (item, mark) = lent.into_item().take_back();
-                let said = said.map(|verdict| mark.on(verdict));
-                let given_up = workers.settle(item, said, &span, began);
-                workers.report(given_up, &span, lane.next()).await;
+            while let Some(item) = unless(stop, workers.queue.get_async()).await {
+                workers.work_on(item, &mut lane, f).await;
             }
             workers.report_dropped_async().await;
         };
+        self.spawn_each(runtime, f, work)
+    }
+
+    fn spawn_batches_on<F, R>(
+        self,
+        runtime: &Handle,
+        max: UpTo,
+        f: F,
+    ) -> Result<RunningTasks<K, V>, ConfigError>
+    where
+        Self: 'static,
+        F: Fn(Vec<Job<'static, K, V>>) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoVerdicts<Error = E>> + Send + 'static,
+    {
+        let work = |shared: Arc<(Self, F, Arc<StopFlag>)>| async move {
+            let (workers, f, stop) = &*shared;
+            while let Some(batch) = unless(stop, workers.queue.get_batch_async(max)).await {
+                workers.work_on_batch(batch, f).await;
+            }
+            workers.report_dropped_async().await;
+        };
+        self.spawn_each(runtime, f, work)
+    }
+
+    /// Spawns the tasks, each of which is one call of `work`.
+    fn spawn_each<F, W>(
+        self,
+        runtime: &Handle,
+        f: F,
+        work: impl Fn(Arc<(Self, F, Arc<StopFlag>)>) -> W,
+    ) -> Result<RunningTasks<K, V>, ConfigError>
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let count = self.count(MOST_TASKS)?;
+        let mut running = RunningTasks::over(&self.queue.open);
+        let shared = Arc::new((self, f, Arc::clone(&running.stop)));
         let spawn = |_| runtime.spawn(work(Arc::clone(&shared)));
         running.workers.extend((0..count).map(spawn));
         Ok(running)
     }
+}
+
+/// Gets what `get` does, unless the flag is set: an aborted task is dropped at its next await point, and until then it
+/// takes none of the keys that other aborted tasks put back.
+async fn unless<T>(stop: &StopFlag, get: impl Future<Output = Option<T>>) -> Option<T> {
+    let mut get = pin!(get);
+    let get = |context: &mut Context<'_>| match stop.is_set() {
+        true => Poll::Ready(None),
+        false => get.as_mut().poll(context),
+    };
+    poll_fn(get).await
 }
 
 /// A handle to workers that are tasks of a tokio runtime, from [`Workers::spawn_on`].

@@ -24,7 +24,7 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 pub(super) type Said<E> = Result<Verdict<E>, String>;
 
 /// When a try began, for [`Crowd`](crate::wait::crowd::Crowd).
-type Epoch = u64;
+pub(super) type Epoch = u64;
 
 /// When to retry a key that failed, or why not. `None`: after the limiter's delay.
 type Retry = Result<Option<Duration>, Reason>;

@@ -23,15 +23,13 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::job::{Back, Lane};
+use super::job::{Lane, Lending};
 use super::join::Join;
 use super::trace::Span;
 use super::{IntoVerdict, Job, Key, Loop, Report, Workers};
-use crate::queue::open::Source;
-use crate::sync::Mutex;
 use crate::sync::catch_panic::{catch_panic, catch_panic_async};
 use crate::wait::let_others_run;
-use crate::{ConfigError, GetAsync, Item};
+use crate::{ConfigError, Item, RetryOnDrop};
 
 /// The most tasks of one [`Workers`].
 pub(super) const MOST_TASKS: usize = 1 << 16;
@@ -135,18 +133,8 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         let work = |shared: Arc<(Self, F)>| async move {
             let (workers, f) = &*shared;
             let mut lane = Lane::new();
-            while let Some(item) = workers.get_async().await {
-                let span = Span::of(workers, &item);
-                let began = workers.epoch();
-                let mut lent = workers.lend(item, lane.next());
-                let job = workers.own(&mut lent);
-                let work = async { call(f, job).await.into_verdict() };
-                let said = catch_panic_async(span.around(work)).await;
-                let (item, mark) = lent.into_item().take_back();
-                // `said` must not be kept over the next await: errors need not be `Send`.
-                let said = said.map(|verdict| mark.on(verdict));
-                let given_up = workers.settle(item, said, &span, began);
-                workers.report(given_up, &span, lane.next()).await;
+            while let Some(item) = workers.queue.get_async().await {
+                workers.work_on(item, &mut lane, |job| call(f, job)).await;
             }
             workers.report_dropped_async().await;
         };
@@ -154,27 +142,45 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         Ok(())
     }
 
-    pub(super) fn get_async(&self) -> GetAsync<'_, K, V> {
-        GetAsync::new(Source::borrowed(&self.queue))
-    }
-
-    /// Awaits the report of a key that is given up, which [`settle`](Self::settle) returns, and
-    /// finishes the key. Then lets other tasks run.
-    pub(super) async fn report(
+    /// Calls a future's function for an item, and settles its key. Then lets other tasks run.
+    pub(super) async fn work_on<F, R>(
         &self,
-        given_up: Option<(Item<'_, K, V>, Report<'_>)>,
-        span: &Span,
-        back: &Arc<Mutex<Back<V>>>,
-    ) {
-        if let Some((item, report)) = given_up {
-            // The key is given up only once it is reported.
-            let held = self.lend(item, back);
-            let _ = catch_panic_async(span.around(report)).await;
-            self.end_tries(held.item.key());
-            let _ = catch_panic(|| held.done());
+        item: Item<'_, K, V>,
+        lane: &mut Lane<V>,
+        f: impl FnOnce(Job<'static, K, V>) -> F,
+    ) where
+        F: Future<Output = R>,
+        R: IntoVerdict<Error = E>,
+    {
+        let span = Span::of(self, &item);
+        let began = self.epoch();
+        let mut lent = self.lend(item, lane.next());
+        let job = self.own(&mut lent);
+        let work = async { f(job).await.into_verdict() };
+        let said = catch_panic_async(span.around(work)).await;
+        let (item, mark) = lent.into_item().take_back();
+        // `said` must not be kept over the next await: errors need not be `Send`.
+        let said = said.map(|verdict| mark.on(verdict));
+        if let Some((item, report)) = self.settle(item, said, &span, began) {
+            let held = self.lend(item, lane.next());
+            self.report(held, report, &span).await;
         }
         // Otherwise keys whose work is always ready would keep the thread, and starve other tasks.
         let_others_run().await;
+    }
+
+    /// Awaits the report of a key that is given up, which [`settle`](Self::settle) returns, and
+    /// finishes the key.
+    pub(super) async fn report(
+        &self,
+        held: RetryOnDrop<Lending<'_, K, V>>,
+        report: Report<'_>,
+        span: &Span,
+    ) {
+        // The key is given up only once it is reported.
+        let _ = catch_panic_async(span.around(report)).await;
+        self.end_tries(held.item.key());
+        let _ = catch_panic(|| held.done());
     }
 
     /// Like [`report_dropped`](Self::report_dropped), and awaits the reports.

@@ -24,10 +24,13 @@ use crate::{ConfigError, Remaining};
 pub(super) const MOST_THREADS: usize = 1 << 13;
 
 /// A worker's function. Behind a pointer, so that the loop is compiled once for each queue and not for each function.
-type Function<'f, K, V, E> = dyn Fn(Job<'_, K, V>) -> Verdict<E> + Sync + 'f;
+type Function<'f, K, V, E> = dyn Fn(Job<'_, K, V>) -> Verdict<E> + 'f;
 
-/// A function that outlives the call.
-type OwnFunction<K, V, E> = Box<dyn Fn(Job<'_, K, V>) -> Verdict<E> + Send + Sync>;
+/// What each thread does, until the queue is shut down and empty or the flag is set.
+pub(super) type Work<'f, L> = dyn Fn(&L, &StopFlag) + Sync + 'f;
+
+/// The same, of threads that outlive the call.
+pub(super) type OwnWork<L> = Box<dyn Fn(&L, &StopFlag) + Send + Sync>;
 
 impl<K, V, E> Workers<'_, K, V, E>
 where
@@ -54,7 +57,8 @@ where
     where
         R: IntoVerdict<Error = E>,
     {
-        self.inner.run(&|job| f(job).into_verdict())
+        let f = |job: Job<'_, _, _>| f(job).into_verdict();
+        self.inner.run(&|workers, stop| workers.work(&f, stop))
     }
 
     /// Like [`run`](Self::run), but on background threads: returns immediately, with a handle to
@@ -87,17 +91,25 @@ where
     where
         Self: 'static,
     {
-        self.inner.spawn(Box::new(move |job| f(job).into_verdict()))
+        let f = move |job: Job<'_, _, _>| f(job).into_verdict();
+        self.inner
+            .spawn(Box::new(move |workers: &Loop<'_, K, V, E>, stop| {
+                workers.work(&f, stop)
+            }))
     }
 }
 
 impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
-    /// Runs threads that call `f`, of which the calling thread is one.
-    fn run(self, f: &Function<'_, K, V, E>) -> Result<(), ConfigError> {
+    /// Runs threads that do `work`, of which the calling thread is one.
+    pub(super) fn run(self, work: &Work<'_, Self>) -> Result<(), ConfigError> {
         let (workers, started) = (&self, &OnceLock::new());
         let never = &StopFlag::new();
         thread::scope(|scope| {
-            let work = || workers.work(f, started, never);
+            let work = || {
+                if *started.wait() {
+                    work(workers, never);
+                }
+            };
             workers.start(1, started, |thread| {
                 thread.spawn_scoped(scope, work).map(drop)
             })?;
@@ -106,18 +118,20 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         })
     }
 
-    fn spawn(self, f: OwnFunction<K, V, E>) -> Result<Running<K, V>, ConfigError>
+    pub(super) fn spawn(self, work: OwnWork<Self>) -> Result<Running<K, V>, ConfigError>
     where
         Self: 'static,
     {
-        let mut running = Running::over(&self.queue);
-        let shared = Arc::new((self, f, OnceLock::new(), Arc::clone(&running.stop)));
+        let mut running = Running::over(&self.queue.open);
+        let shared = Arc::new((self, work, OnceLock::new(), Arc::clone(&running.stop)));
         let (workers, _, started, _) = &*shared;
         let result = workers.start(0, started, |thread| {
             let shared = Arc::clone(&shared);
             running.workers.push(thread.spawn(move || {
-                let (workers, f, started, stop) = &*shared;
-                workers.work(f, started, stop);
+                let (workers, work, started, stop) = &*shared;
+                if *started.wait() {
+                    work(workers, stop);
+                }
             })?);
             Ok(())
         });
@@ -156,15 +170,11 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         })
     }
 
-    /// Runs one thread's loop until the queue is shut down and empty, or `stop` is set, once it is
-    /// known whether all threads have been started.
-    fn work(&self, f: &Function<'_, K, V, E>, started: &OnceLock<bool>, stop: &StopFlag) {
-        if !started.wait() {
-            return;
-        }
+    /// Runs one thread's loop until the queue is shut down and empty, or `stop` is set.
+    fn work(&self, f: &Function<'_, K, V, E>, stop: &StopFlag) {
         let parker = ThreadParker::current();
         stop.enlist(parker.waker());
-        while let Some(mut item) = self.queue.get_unless(&parker, || stop.is_set()) {
+        while let Some(mut item) = self.queue.open.get_unless(&parker, || stop.is_set()) {
             let span = Span::of(self, &item);
             let began = self.epoch();
             let said = span.within(|| catch_panic(|| self.call(f, &mut item)));

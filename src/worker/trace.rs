@@ -7,7 +7,8 @@ use std::fmt;
 use tracing::field::{self, Empty};
 use tracing::{Instrument, error, info_span, warn};
 
-use super::{Failed, GivenUp, Key, Loop, Reason};
+use super::settle::Said;
+use super::{Failed, GivenUp, Key, Loop, Reason, Verdict};
 use crate::Item;
 use crate::sync::catch_panic::catch_panic;
 
@@ -48,6 +49,18 @@ impl Span {
 /// Records that the function panicked with this message.
 pub(super) fn panicked(message: &str) {
     error!(target: "keyqueue", panic = message, "the worker's function panicked");
+}
+
+/// Records that the function failed for this many keys as a whole.
+pub(super) fn batch_failed<E: fmt::Display>(keys: usize, said: &Said<E>) {
+    let error: &dyn fmt::Display = match said {
+        Ok(Verdict::Retry(error) | Verdict::RetryAfter(error, _) | Verdict::GiveUp(error)) => error,
+        Ok(Verdict::Ok(_)) => return,
+        Err(message) => message,
+    };
+    let _ = catch_panic(|| {
+        warn!(target: "keyqueue", keys, error = %error, "the batch failed, and is tried in parts");
+    });
 }
 
 // A disabled event computes none of its fields. The `Display` of errors is user code, which may

@@ -1,5 +1,6 @@
 //! Empty stand-ins for the spans and events, for builds without the feature `tracing`.
 
+use super::settle::Said;
 use super::{Failed, GivenUp, Loop};
 use crate::Item;
 
@@ -27,6 +28,9 @@ impl Span {
 
 #[inline]
 pub(super) fn panicked(_: &str) {}
+
+#[inline]
+pub(super) fn batch_failed<E>(_: usize, _: &Said<E>) {}
 
 impl<K, V, E> Loop<'_, K, V, E> {
     #[inline]

@@ -34,18 +34,18 @@ fn tracked(queue: &Lists, key: u64, value: Vec<u32>) -> Receipt {
 
 /// A way to run workers.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+pub(crate) enum Way {
     Scoped,
     Spawned,
     Future,
     Tasks,
 }
 
-const WAYS: &[Way] = &[Way::Scoped, Way::Spawned, Way::Future, Way::Tasks];
+pub(crate) const WAYS: &[Way] = &[Way::Scoped, Way::Spawned, Way::Future, Way::Tasks];
 
 impl Way {
     /// Runs one worker until the queue is shut down and empty.
-    fn run<V, E, R>(
+    pub(crate) fn run<V, E, R>(
         self,
         workers: Workers<'static, u64, V, E>,
         f: impl Fn(Job<'_, u64, V>) -> R + Send + Sync + 'static,

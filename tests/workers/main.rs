@@ -4,6 +4,7 @@
 mod common;
 
 mod attempts;
+mod batches;
 mod cancelled;
 mod crowded;
 mod dead_letters;

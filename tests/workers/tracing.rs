@@ -226,6 +226,34 @@ fn a_retry_that_a_shut_down_drops_has_an_event_with_its_error() {
     assert_eq!(events, expected);
 }
 
+#[test] // W7 W10
+fn a_batch_that_fails_as_a_whole_has_an_event_and_each_of_its_keys_a_span() {
+    let collected = collect(|| {
+        let queue = WorkQueue::from_iter([1_u64, 2]);
+        queue.shut_down();
+        let workers = Workers::new(&queue).concurrency(1);
+        let run = workers.run_batches(2, |jobs: Vec<Job<'_, u64>>| match *jobs[0] {
+            1 => Err("no route"),
+            _ => Ok(()),
+        });
+        run.unwrap();
+    });
+    let events = collected.events.lock().unwrap();
+    let said = |event: &(String, Fields, usize)| {
+        let fields = ["keys", "error", "reason"];
+        (event.1.all(fields).map(str::to_owned), event.2)
+    };
+    let expected = [
+        (["2", "no route", "-"].map(str::to_owned), 0),
+        (["-", "no route", "-"].map(str::to_owned), 1),
+        (["-", "no route", "shut_down"].map(str::to_owned), 1),
+    ];
+    assert_eq!(events.iter().map(said).collect::<Vec<_>>(), expected);
+    let spans = collected.spans.lock().unwrap();
+    let outcomes: Vec<_> = spans.iter().map(|span| span.get("outcome")).collect();
+    assert_eq!(outcomes, ["given_up", "done"]);
+}
+
 /// An error that must not be written.
 struct Unwritten;
 

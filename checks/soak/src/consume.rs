@@ -214,6 +214,20 @@ pub(crate) fn consume<V: Carried>(life: &Life<V>, taking: Taking) {
             });
             pollster::block_on(ran).expect(RUNS);
         }
+        Taking::WorkersOfBatches => {
+            let crew = crew(queue).concurrency(2).max_retries(3);
+            let linger = UpTo::new(fastrand::usize(1..64)).linger(Duration::from_micros(100));
+            let ran = crew.run_batches(linger, |jobs| work_all(life, jobs));
+            ran.expect(RUNS);
+        }
+        Taking::TasksOfBatches => {
+            let crew = crew(queue).concurrency(4).max_retries(3);
+            let ran = crew.run_batches_async(16, async |jobs| {
+                yield_once().await;
+                work_all(life, jobs)
+            });
+            pollster::block_on(ran).expect(RUNS);
+        }
     }
 }
 
@@ -262,6 +276,28 @@ fn waver<V: Carried>(life: &Life<V>, longest: u64) {
         }
         thread::sleep(Duration::from_micros(fastrand::u64(1..longest)));
     }
+}
+
+/// Works on a batch for the worker loop, or fails as a whole: then nothing was begun.
+fn work_all<V: Carried>(
+    life: &Life<V>,
+    mut jobs: Vec<Job<'_, Key, V>>,
+) -> Result<Vec<Verdict<&'static str>>, &'static str> {
+    if jobs.len() > 1 {
+        match fastrand::u8(..32) {
+            0 => return Err("made to fail as a whole"),
+            1 => resume_unwind(Box::new("as intended")),
+            2 => return jobs[0].give_up("made to fail for the first one"),
+            3 => return Ok(Vec::new()),
+            _ => {}
+        }
+    }
+    jobs.iter().for_each(|job| begin(life, job.number));
+    let each = jobs.iter_mut().map(|job| {
+        let work = AssertUnwindSafe(|| work(life, job));
+        catch_unwind(work).unwrap_or(Verdict::Retry("as intended"))
+    });
+    Ok(each.collect())
 }
 
 /// Works on a key for the worker loop.

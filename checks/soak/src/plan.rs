@@ -52,6 +52,9 @@ pub(crate) enum Taking {
     Workers,
     /// The same, as four tasks of one thread.
     Tasks,
+    /// Both again, with a function of many keys at a time.
+    WorkersOfBatches,
+    TasksOfBatches,
     /// Never waits.
     Try,
 }
@@ -250,7 +253,18 @@ fn random_producers(rng: &mut Rng, settings: &Settings, apart: bool) -> Vec<Addi
 fn random_consumers(rng: &mut Rng) -> Vec<Taking> {
     use Taking::*;
     let ways = [
-        Get, Timeout, Batch, Async, Owned, Fickle, Workers, Tasks, Idle, Try,
+        Get,
+        Timeout,
+        Batch,
+        Async,
+        Owned,
+        Fickle,
+        Workers,
+        Tasks,
+        WorkersOfBatches,
+        TasksOfBatches,
+        Idle,
+        Try,
     ];
     // One that polls would make up for a wake-up that was lost.
     let kinds = ways.len() - usize::from(rng.u8(..4) > 0);

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::plan::Taking::{Async, Batch, Fickle, Get, Owned, Tasks, Timeout, Try, Workers};
+use crate::plan::Taking::{
+    Async, Batch, Fickle, Get, Owned, Tasks, TasksOfBatches, Timeout, Try, Workers,
+    WorkersOfBatches,
+};
 use crate::plan::{Adding, End, Plan};
 use crate::settings::{Groups, Merging, Settings, Timing, Values};
 use crate::{end_at_first_panic, live, watch_for_hangs};
@@ -333,7 +336,14 @@ fn values_that_are_retried_keep_their_order_and_none_is_lost() {
     ];
     let producers = [Adding::Ref, Adding::Tracked, Adding::Handle, Adding::Wait];
     crowds(all, &producers, |life| {
-        life.consumers = vec![Workers, Tasks, Batch, Owned];
+        life.consumers = vec![
+            Workers,
+            Tasks,
+            WorkersOfBatches,
+            TasksOfBatches,
+            Batch,
+            Owned,
+        ];
         life.retried = true;
         // Nothing may be lost until then.
         life.end = End::AtRest;
