@@ -36,7 +36,7 @@
 //! | a pause, a hold of its group | changes nothing |
 //! | a limit of its group, room | is used until the job is settled |
 //!
-//! `tests/workers/batches.rs` has a test for each row.
+//! `tests/workers/batches.rs` and `batch_ends.rs` have a test for each row.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -4,6 +4,7 @@
 mod common;
 
 mod attempts;
+mod batch_ends;
 mod batches;
 mod cancelled;
 mod crowded;
