@@ -323,7 +323,7 @@ fn values_come_in_the_order_of_each_thread_and_none_is_lost() {
     crowds(all, &producers, |life| life.consumers.push(Owned));
 }
 
-#[test] // V2 V3 V4 B2 W2
+#[test] // V2 V3 V4 B2 W2 W10
 fn values_that_are_retried_keep_their_order_and_none_is_lost() {
     use Merging::{Append, Panicking};
     let all = vec![
