@@ -66,6 +66,9 @@ type Function<'f, K, V, E> = dyn Fn(Vec<Job<'_, K, V>>) -> Verdicts<E> + 'f;
 /// Jobs that the function was called for, and what it has decided about each.
 type Part<'q, K, V> = Vec<(Item<'q, K, V>, Mark)>;
 
+/// What is to be tried next.
+type Parts<'q, K, V> = Vec<Vec<Item<'q, K, V>>>;
+
 /// The calls of an async hook.
 type Reports<'a, 'q, K, V> = Vec<(Item<'q, K, V>, Report<'a>, Span)>;
 
@@ -143,9 +146,8 @@ where
     {
         let max = max.into();
         let f = move |jobs: Vec<Job<'_, _, _>>| f(jobs).into_verdicts();
-        let work = move |workers: &Loop<'_, K, V, E>, stop: &StopFlag| {
-            workers.work_batches(max, &f, stop);
-        };
+        let work =
+            move |workers: &Loop<'_, K, V, E>, stop: &StopFlag| workers.work_batches(max, &f, stop);
         self.inner.spawn(Box::new(work))
     }
 
@@ -269,7 +271,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         mut part: Part<'q, K, V>,
         said: Result<Verdicts<E>, String>,
         began: Epoch,
-    ) -> (Reports<'a, 'q, K, V>, Vec<Vec<Item<'q, K, V>>>) {
+    ) -> (Reports<'a, 'q, K, V>, Parts<'q, K, V>) {
         let keys = part.len();
         let all = |outcome| repeat_with(move || Ok(Verdict::Ok(outcome))).take(keys);
         // For each job, or of the part as a whole.
@@ -315,7 +317,7 @@ where
 const TAKEN: &str = "the value was taken by a call that failed for the batch as a whole";
 
 /// Cuts a part that has failed as a whole in two, or returns one or none if no more jobs are left of it.
-fn cut<K, V>(mut part: Part<'_, K, V>) -> Vec<Vec<Item<'_, K, V>>> {
+fn cut<K, V>(mut part: Part<'_, K, V>) -> Parts<'_, K, V> {
     part.sort_by_key(|(_, mark)| mark.is_set());
     let marked = part.iter().position(|(_, mark)| mark.is_set());
     let at = marked.filter(|at| *at > 0).unwrap_or(part.len() / 2);

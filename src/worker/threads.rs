@@ -92,10 +92,8 @@ where
         Self: 'static,
     {
         let f = move |job: Job<'_, _, _>| f(job).into_verdict();
-        self.inner
-            .spawn(Box::new(move |workers: &Loop<'_, K, V, E>, stop| {
-                workers.work(&f, stop)
-            }))
+        let work = move |workers: &Loop<'_, K, V, E>, stop: &StopFlag| workers.work(&f, stop);
+        self.inner.spawn(Box::new(work))
     }
 }
 

@@ -6,7 +6,7 @@ use std::mem;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, mpsc};
 
-use crate::common::timed::{HOUR, built, secs};
+use crate::common::timed::{HOUR, built, secs, timed};
 use crate::jobs::{WAYS, Way};
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{DeadLetters, IntoVerdicts, Job, Outcome, Reason, Verdict, Workers};
@@ -80,7 +80,7 @@ fn shut_down(keys: impl IntoIterator<Item = u64>) -> (WorkQueue<u64, u64>, Vec<R
 #[test] // W10 W2 W3 W5
 fn each_job_of_a_batch_is_settled_with_its_own_verdict() {
     for way in WAYS {
-        let (queue, _) = built(|builder| builder.manual_timers());
+        let (queue, _) = timed();
         queue.add_all(0..6);
         let (ends, ended) = mpsc::channel();
         let (fails, failed) = mpsc::channel();
@@ -139,7 +139,7 @@ where
     assert_eq!(failed, [(5, 1)], "{way:?}: only its own failure is one");
     let letters: Vec<_> = letters.list().iter().map(|letter| *letter.key).collect();
     assert_eq!(letters, [5]);
-    let ends = receipts.into_iter().map(|receipt| receipt.wait());
+    let ends = receipts.into_iter().map(Receipt::wait);
     let given_up = |key| {
         if key == 5 {
             Ended::GivenUp
@@ -275,7 +275,7 @@ fn what_a_call_that_fails_has_changed_is_there_in_the_next_and_what_it_has_taken
             "panicked: the value was taken by a call that failed for the batch as a whole";
         let failure = format!("{failure} (attempt 1, given up)");
         assert_eq!(*given.lock().unwrap(), [(1, failure)]);
-        let ends: Vec<_> = receipts.into_iter().map(|receipt| receipt.wait()).collect();
+        let ends: Vec<_> = receipts.into_iter().map(Receipt::wait).collect();
         assert_eq!(
             ends,
             [Ended::Done, Ended::GivenUp, Ended::Done, Ended::Done]
