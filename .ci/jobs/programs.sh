@@ -30,7 +30,7 @@ selected=("${packages[@]/#/--package=}" --all-features)
 build() {
     mkdir -p "$target/ci"
     : >"$built.partial"
-    programs "${selected[@]}" --tests --bins --examples
+    programs "${selected[@]}" --tests --bins
     # With the features of `cargo test`, for which it is a part of what that builds; and so with the smallest of its tests.
     programs --bin keyqueue-soak --test visibility
     # The tests of nats and of the board start it.
