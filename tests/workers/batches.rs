@@ -36,7 +36,6 @@ impl Way {
                 let run = workers.run_batches_async(100, async |jobs: Jobs<'static, _>| f(jobs));
                 pollster::block_on(run).unwrap();
             }
-            #[cfg(feature = "tokio")]
             Way::Tasks => {
                 let runtime = tokio::runtime::Runtime::new().unwrap();
                 let f = Arc::new(f);
