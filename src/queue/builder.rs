@@ -204,8 +204,8 @@ impl<K, V, S> Builder<K, V, S> {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] that names the first setting that is out of its range, or an empty
-    /// name.
+    /// Returns a [`ConfigError`] that names the first setting that is out of its range, or that needs one which is
+    /// not there, as [`group_limit`](Self::group_limit) needs [`group_by`](Self::group_by); or an empty name.
     pub fn build(self) -> Result<WorkQueue<K, V, S>, ConfigError>
     where
         K: Hash + Eq + Send + Sync + 'static,

@@ -54,6 +54,9 @@ use crate::{Added, Builder, DefaultHasher, KeyHandle};
 ///   is none, and `V` is `()`.
 /// * `S` is the hasher.
 ///
+/// A function over any queue is generic over all three. To get keys one by one it needs no bounds; to add them, those of
+/// `K`, `V: Send + 'static` and `S: BuildHasher`; to run [workers](crate::worker), the first two.
+///
 /// Share it between threads by reference or in an [`Arc`]. Dropping it shuts it down, unless
 /// [workers](crate::worker) or [owned items](crate::Item::into_owned) still keep it open.
 ///

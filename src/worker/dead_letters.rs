@@ -23,6 +23,9 @@ use crate::{Added, ConfigError, KeyHandle};
 /// With feature `metrics`, its size and the age of its oldest letter are series of each queue that its workers are
 /// over ([`docs::metrics`](crate::docs::metrics)).
 ///
+/// The page [workers](crate::docs::how_to::workers#dead-letters-put-back) puts letters back. Here the queue is shut down, and
+/// refuses that:
+///
 /// ```
 /// use keyqueue::WorkQueue;
 /// use keyqueue::worker::{DeadLetters, Verdict, Workers};

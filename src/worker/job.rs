@@ -31,8 +31,9 @@ use crate::{Ended, Item, KeyHandle, RetryOnDrop};
 
 /// A key that is being processed, as the function of [`Workers`](super::Workers) gets it: it derefs to the key.
 ///
-/// It is the same in threads, futures and tasks (W9), and in [batches](super::Workers::run_batches). `Job<K>` is its type in a queue without values; the lifetime is
-/// how long a thread lends it, and `'static` in a future.
+/// It is the same in threads, futures and tasks (W9), and in [batches](super::Workers::run_batches). `Job<K>` is its type in a
+/// queue without values, and `Job<K, V>` in one with values; the lifetime is how long a thread lends it, and `'static` in a
+/// future. Where the lints `rust_2018_idioms` are on, name it: `Job<'_, K>`.
 ///
 /// The function's result decides what becomes of the key; dropping the job decides nothing. To decide more than by an
 /// error, return [`give_up`](Self::give_up) or [`retry_after`](Self::retry_after) instead of one.
