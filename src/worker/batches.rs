@@ -26,15 +26,15 @@
 //! | event | a job of a batch |
 //! | --- | --- |
 //! | it is settled | as a job alone: retry, give-up, dead letter, hooks, receipts, and the key is finished before the next part is tried |
-//! | it is dropped, moved elsewhere or leaked | the same as a job alone ([`super::job`]) |
+//! | it is dropped, moved elsewhere or leaked | the same as a job alone ([`super::job`]): a value that is elsewhere is taken |
 //! | its value is changed, and its part fails as a whole | the next call gets the value as it is |
 //! | its value is taken, and its part fails as a whole | fails, as a job alone does that fails without its value |
 //! | the future is cancelled | the jobs that are not settled yet are added again, in order |
 //! | an abort, of threads | the thread ends after its batch |
 //! | an abort, of tasks | is cancelled |
 //! | a shut-down | the batch is tried to its end; a linger ends; retries are refused |
-//! | a pause, a hold of its group | changes nothing |
-//! | a limit of its group, room | is used until the job is settled |
+//! | a pause | changes nothing: no other batch begins |
+//! | a limit of its group | counts it until it is settled |
 //!
 //! `tests/workers/batches.rs` and `batch_ends.rs` have a test for each row.
 

@@ -17,6 +17,8 @@
 //! | the signal of `run_until` | nothing has changed |
 //! | the end of the workers, in `join` | the workers are aborted: the rows above |
 //!
+//! A worker with a batch holds several keys at these awaits: each that is not settled is treated so, in order.
+//!
 //! The other awaits in this folder pass on what they await, and hold nothing.
 
 use std::fmt;

@@ -99,6 +99,29 @@ fn the_jobs_of_a_cancelled_batch_that_are_not_settled_go_back_in_order_with_thei
     }
 }
 
+#[test] // W10 V3
+fn a_job_that_outlives_a_call_that_fails_keeps_its_value_from_the_next_one() {
+    let queue = WorkQueue::builder().merge(merge::latest).build().unwrap();
+    (0..4).for_each(|key| _ = queue.put(key, key));
+    queue.shut_down();
+    let (outlives, calls) = (Mutex::new(Vec::new()), Calls::default());
+    let workers = Workers::new(&queue).concurrency(1);
+    let run = workers.run_batches_async(4, async |mut jobs: Jobs<'static, u64>| {
+        note(&calls, &jobs);
+        if jobs.len() < 4 {
+            assert!(jobs.iter().all(|job| job.key() == job.value()));
+            // It comes back in the middle of another call, with its value.
+            outlives.lock().unwrap().clear();
+            return Ok(());
+        }
+        outlives.lock().unwrap().push(jobs.remove(1));
+        Err("in parts")
+    });
+    pollster::block_on(run).unwrap();
+    assert_eq!(taken(&calls), [&[0, 1, 2, 3][..], &[0], &[2, 3]]);
+    assert_eq!(queue.take_left(), []);
+}
+
 #[test] // W10 W6 S16
 fn a_report_that_is_cancelled_puts_the_rest_of_the_batch_back() {
     let queue = WorkQueue::new();
