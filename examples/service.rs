@@ -129,7 +129,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         .run_until(end, Duration::from_secs(args.grace))
         .await;
     let made = requests.await?;
-    workers.join().await; // The last task lets its clicks go.
+    workers.join_async().await; // The last task lets its clicks go.
 
     let mut left = Vec::new();
     for key in queue.take_left() {

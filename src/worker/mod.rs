@@ -143,8 +143,6 @@ pub use job::Job;
 pub use outcome::{Failed, Failure, GivenUp, IntoVerdict, IntoVerdicts, Outcome, Reason, Verdict};
 use pending::Pending;
 pub use running::Running;
-#[cfg(feature = "tokio")]
-pub use runtime::RunningTasks;
 use settle::Lost;
 
 use crate::limiter::ItemFastSlow;

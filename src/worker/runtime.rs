@@ -9,16 +9,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::job::Lane;
-use super::running::Worker;
+use super::running::{self, Worker};
 use super::stop::StopFlag;
 use super::tasks::MOST_TASKS;
 use super::{IntoVerdict, IntoVerdicts, Job, Key, Loop, Running, Workers};
 use crate::queue::drain::Drain;
 use crate::wait::race::race;
+use crate::wait::receipt::receipt;
 use crate::{ConfigError, Remaining, UpTo};
 
 impl<K, V, E> Workers<'static, K, V, E>
@@ -64,11 +64,11 @@ where
     ///
     /// queue.add_ref("pod/a");
     /// queue.drain_async().await;
-    /// running.join().await;
+    /// running.join_async().await;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn spawn_on<F, R>(self, runtime: &Handle, f: F) -> Result<RunningTasks<K, V>, ConfigError>
+    pub fn spawn_on<F, R>(self, runtime: &Handle, f: F) -> Result<Running<K, V>, ConfigError>
     where
         F: Fn(Job<'static, K, V>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
@@ -86,7 +86,7 @@ where
         runtime: &Handle,
         max: impl Into<UpTo>,
         f: F,
-    ) -> Result<RunningTasks<K, V>, ConfigError>
+    ) -> Result<Running<K, V>, ConfigError>
     where
         F: Fn(Vec<Job<'static, K, V>>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdicts<Error = E>> + Send + 'static,
@@ -96,7 +96,7 @@ where
 }
 
 impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'static, K, V, E> {
-    fn spawn_on<F, R>(self, runtime: &Handle, f: F) -> Result<RunningTasks<K, V>, ConfigError>
+    fn spawn_on<F, R>(self, runtime: &Handle, f: F) -> Result<Running<K, V>, ConfigError>
     where
         Self: 'static,
         F: Fn(Job<'static, K, V>) -> R + Send + Sync + 'static,
@@ -118,7 +118,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'static, K, V, E> {
         runtime: &Handle,
         max: UpTo,
         f: F,
-    ) -> Result<RunningTasks<K, V>, ConfigError>
+    ) -> Result<Running<K, V>, ConfigError>
     where
         Self: 'static,
         F: Fn(Vec<Job<'static, K, V>>) -> R + Send + Sync + 'static,
@@ -140,14 +140,24 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'static, K, V, E> {
         runtime: &Handle,
         f: F,
         work: impl Fn(Arc<(Self, F, Arc<StopFlag>)>) -> W,
-    ) -> Result<RunningTasks<K, V>, ConfigError>
+    ) -> Result<Running<K, V>, ConfigError>
     where
         W: Future<Output = ()> + Send + 'static,
     {
         let count = self.count(MOST_TASKS)?;
-        let mut running = RunningTasks::over(&self.queue.open);
+        let mut running = Running::over(&self.queue.open);
         let shared = Arc::new((self, f, Arc::clone(&running.stop)));
-        let spawn = |_| runtime.spawn(work(Arc::clone(&shared)));
+        let spawn = |_| {
+            let (obligation, ended) = receipt();
+            let work = work(Arc::clone(&shared));
+            let task = runtime.spawn(async move {
+                // In this order: the obligation is dropped last, also if this is never polled.
+                let (work, _obligation) = (work, obligation);
+                work.await;
+            });
+            let handle = running::Handle::Task(task.abort_handle());
+            Worker { ended, handle }
+        };
         running.workers.extend((0..count).map(spawn));
         Ok(running)
     }
@@ -164,36 +174,9 @@ async fn unless<T>(stop: &StopFlag, get: impl Future<Output = Option<T>>) -> Opt
     poll_fn(get).await
 }
 
-/// A handle to workers that are tasks of a tokio runtime, from [`Workers::spawn_on`].
-pub type RunningTasks<K, V = ()> = Running<K, V, JoinHandle<()>>;
-
-impl Worker for JoinHandle<()> {
-    fn is_finished(&self) -> bool {
-        self.is_finished()
-    }
-
-    fn abort(&self) {
-        self.abort();
-    }
-}
-
-impl<K, V> RunningTasks<K, V> {
-    /// Waits until the workers have ended, which they do once the queue is shut down and empty, or
-    /// after [`abort`](Self::abort). Does neither itself. A worker that awaits this waits forever,
-    /// for itself.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future aborts the workers.
-    pub async fn join(mut self) {
-        self.ended().await;
-    }
-
-    /// Shuts the queue down and waits for at most `grace`, first until no key is queued or
-    /// processing, then until the workers have ended, who report the retries that were dropped; then
-    /// [aborts](Self::abort) them (W8). Returns what was left after the first wait: a key that
-    /// was queued then is not delivered to these workers, and the work on one that was processing is
-    /// cancelled. To wait until a cancelled task has ended, [`join`](Self::join) next.
+impl<K, V> Running<K, V> {
+    /// Like [`drain_within`](Self::drain_within), for tasks of tokio. The work of a task on a key that was processing is
+    /// cancelled. To wait until it has ended, [`join_async`](Self::join_async) next.
     ///
     /// # Panics
     ///
@@ -203,7 +186,7 @@ impl<K, V> RunningTasks<K, V> {
     ///
     /// Dropping the future leaves the queue shut down, ends the drain like
     /// [that of `drain_async`](crate::WorkQueue::drain_async), and does not abort the workers.
-    pub async fn drain_within(&mut self, grace: Duration) -> Remaining {
+    pub async fn drain_within_async(&mut self, grace: Duration) -> Remaining {
         // Panics if there is no time, before the drain begins.
         let mut deadline = pin!(sleep(grace));
         let queue = Arc::clone(&self.queue);
@@ -217,7 +200,7 @@ impl<K, V> RunningTasks<K, V> {
         drained
     }
 
-    /// Waits until `signal` is ready, then [stops within](Self::drain_within) `grace` (W8). Does not
+    /// Waits until `signal` is ready, then [stops within](Self::drain_within_async) `grace` (W8). Does not
     /// wait for the signal if the workers end before it.
     ///
     /// # Panics
@@ -227,7 +210,7 @@ impl<K, V> RunningTasks<K, V> {
     /// # Cancel safety
     ///
     /// Dropping the future before the signal changes nothing; after it, as for
-    /// [`drain_within`](Self::drain_within).
+    /// [`drain_within_async`](Self::drain_within_async).
     ///
     /// # Examples
     ///
@@ -255,14 +238,6 @@ impl<K, V> RunningTasks<K, V> {
         // Panics if there is no time: now, not only at the signal.
         drop(sleep(grace));
         _ = race(pin!(signal), pin!(self.ended())).await;
-        self.drain_within(grace).await
-    }
-
-    async fn ended(&mut self) {
-        while let Some(task) = self.workers.last_mut() {
-            // The task catches panics. If it panicked anyway or was aborted, it has ended, too.
-            let _ = task.await;
-            self.workers.pop();
-        }
+        self.drain_within_async(grace).await
     }
 }

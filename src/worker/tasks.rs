@@ -12,10 +12,10 @@
 //! | the report of a key that it holds | the same. The key's failures are kept, and the key is not counted as given up |
 //! | the turn of others, after a key | the worker holds none |
 //! | the report of a retry that a shut-down has dropped | the key, which is idle, is left; with `requeue_cancelled(false)` it is done. Retries that are not claimed yet are reported by another worker that ends, or left |
-//! | the drain of `drain_within` and `run_until` | the drain ends its own redelivery; the workers go on |
+//! | the drain of `drain_within_async` and `run_until` | the drain ends its own redelivery; the workers go on |
 //! | the end of the workers, there | the workers go on, reports too |
 //! | the signal of `run_until` | nothing has changed |
-//! | the end of the workers, in `join` | the workers are aborted: the rows above |
+//! | the end of the workers, in `join_async` | the workers are aborted: the rows above |
 //!
 //! A worker with a batch holds several keys at these awaits: each that is not settled is treated so, in order.
 //!

@@ -5,16 +5,15 @@ use std::hash::Hash;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Builder};
-use std::time::Duration;
 
+use super::running::{Handle, Worker};
 use super::stop::StopFlag;
 use super::trace::Span;
 use super::{Hook, IntoVerdict, Job, Key, Loop, Running, Verdict, Workers};
-use crate::queue::drain::Drain;
+use crate::ConfigError;
 use crate::sync::ThreadParker;
 use crate::sync::catch_panic::catch_panic;
-use crate::wait::blocking::deadline_in;
-use crate::{ConfigError, Remaining};
+use crate::wait::receipt::receipt;
 
 /// The most threads of one [`Workers`].
 ///
@@ -125,12 +124,18 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         let (workers, _, started, _) = &*shared;
         let result = workers.start(0, started, |thread| {
             let shared = Arc::clone(&shared);
-            running.workers.push(thread.spawn(move || {
+            let (obligation, ended) = receipt();
+            let thread = thread.spawn(move || {
+                let _obligation = obligation;
+                // Dropped before that.
+                let shared = shared;
                 let (workers, work, started, stop) = &*shared;
                 if *started.wait() {
                     work(workers, stop);
                 }
-            })?);
+            })?;
+            let handle = Handle::Thread(thread);
+            running.workers.push(Worker { ended, handle });
             Ok(())
         });
         if let Err(error) = result {
@@ -180,49 +185,5 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
             drop(self.settle(item, said, &span, began));
         }
         self.report_dropped().for_each(drop);
-    }
-}
-
-impl<K, V> Running<K, V> {
-    /// Shuts the queue down, waits for at most `grace` until no key is queued or processing, then
-    /// [aborts](Self::abort) the workers (W8). Returns how the wait ended and what is left: a key
-    /// that is still queued then is not delivered to these workers. Workers that have nothing left to
-    /// do may still be reporting retries that were dropped: to wait for them, [`join`](Self::join).
-    ///
-    /// A `grace` beyond the range of the system's clock means no limit. A worker that calls this
-    /// waits for its own key until the time is over.
-    ///
-    /// ```
-    /// # use keyqueue::worker::{Job, Workers};
-    /// # use keyqueue::WorkQueue;
-    /// # use std::thread;
-    /// # use std::time::Duration;
-    /// let queue = WorkQueue::new();
-    /// queue.add_all(0..1000);
-    /// let workers = Workers::new(&queue).concurrency(2);
-    /// let running = workers.spawn(|_: Job<u64>| thread::sleep(Duration::from_millis(10)))?;
-    /// let drained = running.drain_within(Duration::from_millis(50));
-    /// assert!(!drained.is_finished());
-    /// assert!(drained.queued > 900);
-    /// # Ok::<(), keyqueue::ConfigError>(())
-    /// ```
-    pub fn drain_within(&self, grace: Duration) -> Remaining {
-        let deadline = deadline_in(grace);
-        let drained = Drain::begin(&self.queue.core).wait(deadline);
-        self.abort();
-        drained
-    }
-
-    /// Waits until the workers have ended, which they do once the queue is shut down and empty, or
-    /// after [`abort`](Self::abort). Does neither itself. A worker that calls this does not wait for
-    /// itself.
-    pub fn join(mut self) {
-        let myself = thread::current().id();
-        for thread in self.workers.drain(..) {
-            if thread.thread().id() != myself {
-                // The thread catches panics. If it panicked anyway, it has ended, too.
-                let _ = thread.join();
-            }
-        }
     }
 }

@@ -35,7 +35,7 @@ impl Saver {
         self.queue.add_ref(key);
     }
 
-    fn stop(self, grace: Duration) -> Remaining {
+    fn stop(mut self, grace: Duration) -> Remaining {
         let left = self.running.drain_within(grace);
         self.running.join();
         left

@@ -47,9 +47,9 @@ async fn values_go_from_tasks_to_tasks() -> Result<(), Box<dyn std::error::Error
         producer.await?;
     }
 
-    let drained = running.drain_within(Duration::from_secs(20)).await;
+    let drained = running.drain_within_async(Duration::from_secs(20)).await;
     assert!(drained.is_nothing(), "{drained}");
-    running.join().await;
+    running.join_async().await;
     let totals = totals.lock().unwrap();
     assert_eq!(totals.len(), 20);
     assert_eq!(totals.values().sum::<u64>(), 100 * (1 + 2 + 3));

@@ -47,7 +47,7 @@ async fn what_the_task_leaves_goes_with_a_retry() {
     let running = workers.spawn_on(&Handle::current(), work).unwrap();
     assert_eq!(receipt.await, Ended::Done);
     assert!(queue.drain_async().await.is_finished());
-    running.join().await;
+    running.join_async().await;
 }
 
 #[tokio::test(flavor = "multi_thread")] // V3 W6
@@ -76,7 +76,7 @@ async fn an_abort_puts_the_values_back() {
     }
     queue.put(0, vec![alive.of(0)]);
     running.abort();
-    running.join().await;
+    running.join_async().await;
     let mut left = deliveries(&queue);
     left.sort_by_key(|(key, _)| *key);
     let lens: Vec<_> = left
@@ -100,5 +100,5 @@ async fn a_value_that_the_task_takes_is_not_retried() {
     let running = workers.spawn_on(&Handle::current(), work).unwrap();
     assert_eq!(receipt.await, Ended::GivenUp);
     assert!(queue.drain_async().await.is_finished());
-    running.join().await;
+    running.join_async().await;
 }

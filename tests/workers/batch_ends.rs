@@ -234,7 +234,7 @@ async fn tasks_that_are_aborted_put_their_batches_back_and_take_no_others() {
     }
     let running = running.unwrap();
     running.abort();
-    running.join().await;
+    running.join_async().await;
     let mut back = take_all(&queue);
     back.sort_unstable();
     assert_eq!(back, [0, 1, 2, 3]);

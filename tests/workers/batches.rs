@@ -44,7 +44,7 @@ impl Way {
                     async move { f(jobs) }
                 };
                 let running = workers.spawn_batches_on(runtime.handle(), 100, work);
-                runtime.block_on(running.unwrap().join());
+                runtime.block_on(running.unwrap().join_async());
             }
         }
     }

@@ -212,14 +212,14 @@ mod handles {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use keyqueue::worker::RunningTasks;
+    use keyqueue::worker::Running;
     use keyqueue::{Added, Remaining};
     use tokio::runtime::Handle;
 
     use super::*;
 
     /// Workers that are tasks, of a queue whose one key the caller holds.
-    fn idle(queue: &WorkQueue<u64>) -> RunningTasks<u64> {
+    fn idle(queue: &WorkQueue<u64>) -> Running<u64> {
         let workers = Workers::new(queue).concurrency(1);
         workers.spawn_on(&Handle::current(), |_| ready(())).unwrap()
     }
@@ -238,14 +238,14 @@ mod handles {
             let item = queue.get().unwrap();
             let mut running = idle(&queue);
             let mut stop: std::pin::Pin<Box<dyn Future<Output = Remaining> + '_>> = match until {
-                false => Box::pin(running.drain_within(HOUR)),
+                false => Box::pin(running.drain_within_async(HOUR)),
                 true => Box::pin(running.run_until(ready(()), HOUR)),
             };
             assert!(poll(&mut stop, Waker::noop()).is_pending());
             drop(stop);
             assert!(queue.is_shutting_down() && !running.is_finished());
             assert_eq!(item.retry(), Added::ShutDown);
-            running.join().await;
+            running.join_async().await;
             assert_eq!(left(&queue), [(1, LeftReason::Refused)]);
         }
     }
@@ -257,12 +257,12 @@ mod handles {
         let mut drain = Box::pin(queue.drain_async());
         assert!(poll(&mut drain, Waker::noop()).is_pending());
         let mut running = idle(&queue);
-        drop(running.drain_within(HOUR));
-        let mut stop = Box::pin(running.drain_within(HOUR));
+        drop(running.drain_within_async(HOUR));
+        let mut stop = Box::pin(running.drain_within_async(HOUR));
         assert!(poll(&mut stop, Waker::noop()).is_pending());
         drop(stop);
         assert_eq!(item.retry(), Added::Deferred);
-        running.join().await;
+        running.join_async().await;
         assert!(drain.await.is_finished());
     }
 
@@ -288,9 +288,9 @@ mod handles {
         while queue.counts().delayed < 2 {
             tokio::task::yield_now().await;
         }
-        let stop = tokio::time::timeout(MS, running.drain_within(HOUR)).await;
+        let stop = tokio::time::timeout(MS, running.drain_within_async(HOUR)).await;
         assert!(stop.is_err());
-        running.join().await;
+        running.join_async().await;
         assert_eq!(reports.load(Ordering::Relaxed), 2);
         assert_eq!(queue.take_left(), []);
     }
@@ -316,9 +316,9 @@ mod handles {
         while queue.counts().delayed < KEYS as usize {
             tokio::task::yield_now().await;
         }
-        let drained = running.drain_within(Duration::from_millis(100)).await;
+        let drained = running.drain_within_async(Duration::from_millis(100)).await;
         assert_eq!(figures(drained), (0, 0, KEYS as usize));
-        running.join().await;
+        running.join_async().await;
         let begun = begun.lock().unwrap();
         assert_eq!(begun.len(), 20);
         let left = left(&queue);
@@ -339,7 +339,7 @@ mod handles {
             tokio::task::yield_now().await;
         }
         queue.shut_down();
-        drop(running.join());
+        drop(running.join_async());
         while queue.counts().processing > 0 {
             tokio::task::yield_now().await;
         }

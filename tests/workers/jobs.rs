@@ -74,7 +74,7 @@ impl Way {
                     .concurrency(1)
                     .spawn_on(runtime.handle(), work)
                     .unwrap();
-                runtime.block_on(running.join());
+                runtime.block_on(running.join_async());
             }
         }
     }
@@ -336,15 +336,10 @@ mod outlives {
 
     use super::*;
     use keyqueue::GetError;
-    use keyqueue::worker::RunningTasks;
+    use keyqueue::worker::Running;
 
     /// A task whose function sends its jobs away, and fails with key 1.
-    fn sends(
-        queue: &Lists,
-    ) -> (
-        RunningTasks<u64, Vec<u32>>,
-        UnboundedReceiver<ListJob<'static>>,
-    ) {
+    fn sends(queue: &Lists) -> (Running<u64, Vec<u32>>, UnboundedReceiver<ListJob<'static>>) {
         let (sender, jobs) = unbounded_channel();
         let workers = Workers::new(queue).concurrency(1);
         let workers = workers.on_give_up(|key, given_up| panic!("{key}: {given_up}"));
@@ -365,7 +360,7 @@ mod outlives {
         let mut first = jobs.recv().await.unwrap();
         let second = jobs.recv().await.unwrap();
         queue.shut_down();
-        running.join().await;
+        running.join_async().await;
         // The failure of key 1 is not retried, as its value is not there, and key 2 is done.
         let ends = receipts.map(|receipt| receipt.ended());
         assert_eq!(ends, [Some(Ended::GivenUp), Some(Ended::Done)]);
@@ -411,7 +406,7 @@ mod outlives {
         assert_eq!(values.recv().await, Some(vec![2]));
         assert_eq!(values.recv().await, Some(vec![2]), "not that of key 1");
         queue.shut_down();
-        running.join().await;
+        running.join_async().await;
         assert!(kept.lock().unwrap().is_none());
     }
 
@@ -429,7 +424,7 @@ mod outlives {
         let running = workers.spawn_on(&Handle::current(), work).unwrap();
         let job = jobs.recv().await.unwrap();
         running.abort();
-        running.join().await;
+        running.join_async().await;
         assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
         assert_eq!(receipt.ended(), Some(Ended::GivenUp));
         // A value that is put later is delivered.

@@ -76,6 +76,6 @@ async fn tasks_keep_the_queue_open_and_close_it_as_they_end() {
     }
     let running = running.unwrap();
     running.abort();
-    running.join().await;
+    running.join_async().await;
     assert_eq!(handle.add(), Added::ShutDown);
 }

@@ -11,7 +11,7 @@ use crate::assert_closed_by_its_drop;
 use crate::common::timed::{HOUR, MS, secs};
 use crate::common::{eventually, figures, poll_until_idle, scaled, take_all, waiting, watchdog};
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue::worker::{Failure, GivenUp, Job, Outcome, Reason, RunningTasks, Workers};
+use keyqueue::worker::{Failure, GivenUp, Job, Outcome, Reason, Running, Workers};
 use keyqueue::{Added, KeyHandle, WorkQueue};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
@@ -27,7 +27,7 @@ fn queue_of<const N: usize>(keys: [u64; N]) -> WorkQueue<u64> {
 }
 
 /// Workers whose function never ends, once this many keys are in flight.
-async fn stuck(queue: &WorkQueue<u64>, tasks: usize) -> RunningTasks<u64> {
+async fn stuck(queue: &WorkQueue<u64>, tasks: usize) -> Running<u64> {
     let begun = Arc::new(Semaphore::new(0));
     let begins = Arc::clone(&begun);
     let workers = Workers::new(queue).concurrency(tasks);
@@ -59,7 +59,7 @@ fn eight_blocking_pieces_run_four_at_a_time_on_four_threads() {
             count.fetch_add(1, Ordering::SeqCst);
         }
     });
-    runtime.block_on(running.unwrap().join());
+    runtime.block_on(running.unwrap().join_async());
     assert_eq!(worked.load(Ordering::SeqCst), 8);
 }
 
@@ -103,7 +103,7 @@ async fn errors_and_panics_are_retried_and_given_up() {
     });
     eventually_given_up(&ends, 3).await;
     queue.shut_down();
-    running.unwrap().join().await;
+    running.unwrap().join_async().await;
     let mut ends = std::mem::take(&mut *ends.lock().unwrap());
     ends.sort_by_key(|end| end.0);
     for (end, text) in ends.iter().zip(["before", "in the future", "an error"]) {
@@ -131,7 +131,7 @@ async fn keys_whose_work_never_waits_do_not_keep_other_tasks_waiting() {
         tokio::task::yield_now().await;
     }
     running.abort();
-    running.join().await;
+    running.join_async().await;
     assert_eq!(queue.len(), 1);
 }
 
@@ -199,7 +199,7 @@ async fn spawn_on_takes_closures_and_functions() {
         let app = Arc::clone(&app);
         async move { app.refresh(&job).await }
     });
-    running.unwrap().join().await;
+    running.unwrap().join_async().await;
     assert_eq!(*state.refreshed.lock().unwrap(), [1, 2]);
 
     let queue = queue_of([1, 2]);
@@ -211,7 +211,7 @@ async fn spawn_on_takes_closures_and_functions() {
         workers().spawn_on(here, refresh_unfailing),
     ];
     for running in running {
-        running.unwrap().join().await;
+        running.unwrap().join_async().await;
     }
     assert!(queue.get().is_none());
 }
@@ -228,7 +228,7 @@ async fn an_abort_puts_the_keys_in_flight_back_and_leaves_the_queue_open() {
     queue.add_all([1, 2, 3]);
     let running = stuck(&queue, 2).await;
     running.abort();
-    running.join().await;
+    running.join_async().await;
     assert_eq!(queue.add(4), Added::Queued);
     let mut keys = take_all(&queue);
     assert_eq!(keys[0], 3, "the others are put back behind it");
@@ -261,7 +261,7 @@ async fn a_join_that_is_dropped_aborts_and_a_wait_for_a_signal_changes_nothing()
     }
     tokio::task::yield_now().await;
     assert!(!running.is_finished());
-    assert!(poll_until_idle(&mut Box::pin(running.join())).is_pending());
+    assert!(poll_until_idle(&mut Box::pin(running.join_async())).is_pending());
     while queue.len() < 2 {
         tokio::task::yield_now().await;
     }
@@ -300,7 +300,7 @@ async fn cancelled_keys_are_done_if_that_is_set() {
     drop(begun.acquire().await.unwrap());
     let running = running.unwrap();
     running.abort();
-    running.join().await;
+    running.join_async().await;
     assert_eq!(take_all(&queue), [2]);
     assert_eq!(queue.add(1), Added::Queued, "it is idle");
 }
@@ -327,7 +327,7 @@ fn an_abort_begins_no_work() {
         }
         all.wait();
         running.abort();
-        runtime.block_on(running.join());
+        runtime.block_on(running.join_async());
         assert_eq!((begins.load(Ordering::SeqCst), queue.len()), (1, 1));
     }
 }
@@ -338,11 +338,11 @@ async fn drain_within_reports_what_is_left_when_its_time_is_over_and_aborts() {
     let queue = queue_of([1, 2, 3]);
     let mut running = stuck(&queue, 2).await;
     let begun = tokio::time::Instant::now();
-    let drained = running.drain_within(secs(20)).await;
+    let drained = running.drain_within_async(secs(20)).await;
     assert_eq!(begun.elapsed(), secs(20));
     assert!(!drained.is_finished());
     assert_eq!(figures(drained), (1, 2, 0));
-    running.join().await;
+    running.join_async().await;
     // A queue that is shut down takes no key back.
     assert_eq!(queue.add(4), Added::ShutDown);
     assert_eq!(take_all(&queue), [3]);
@@ -416,7 +416,7 @@ fn a_runtime_without_time_is_found_before_anything_is_shut_down() {
         let workers = Workers::new(&queue).concurrency(1);
         let mut running = workers.spawn_on(runtime.handle(), |_| ready(())).unwrap();
         let stop = AssertUnwindSafe(|| match until {
-            false => runtime.block_on(running.drain_within(secs(1))),
+            false => runtime.block_on(running.drain_within_async(secs(1))),
             true => runtime.block_on(running.run_until(pending::<()>(), secs(1))),
         });
         assert!(catch_unwind(stop).is_err());

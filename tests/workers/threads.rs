@@ -370,7 +370,7 @@ fn drain_within_drains_until_its_time_is_over_and_says_what_is_left() {
     let _watchdog = watchdog(60);
     let queue = WorkQueue::new();
     queue.add_all([1, 2, 3]);
-    let (running, gate) = gated(&queue, Outcome::Done);
+    let (mut running, gate) = gated(&queue, Outcome::Done);
     let drained = running.drain_within(Duration::from_millis(1));
     assert!(!drained.is_finished());
     assert_eq!(figures(drained), (2, 1, 0));
@@ -390,7 +390,7 @@ fn drain_within_returns_as_soon_as_every_key_is_done() {
     let count = Arc::clone(&worked);
     let workers = Workers::new(&queue).concurrency(2);
     let running = workers.spawn(move |_: Job<'_, u64>| _ = count.fetch_add(1, Ordering::SeqCst));
-    let running = running.unwrap();
+    let mut running = running.unwrap();
     let drained = running.drain_within(Duration::MAX);
     assert!(drained.is_finished());
     assert_eq!(figures(drained), (0, 0, 0));

@@ -29,7 +29,7 @@ use std::time::Duration;
 use futures_util::future::{self, BoxFuture, FutureExt, TryFuture};
 use futures_util::stream::Stream;
 use keyqueue::ConfigError;
-use keyqueue::worker::{Failed, Failure, RunningTasks, Workers};
+use keyqueue::worker::{Failed, Failure, Running, Workers};
 use kube_client::Resource;
 use kube_runtime::controller::{Action, Error, RunnerError};
 use kube_runtime::reflector::{ObjectRef, Store, store::WriterDropped};
@@ -307,15 +307,15 @@ where
 
 /// Runs workers until the queue is shut down and empty.
 async fn work<K: Resource + 'static>(
-    start: impl Fn() -> Result<RunningTasks<ObjectRef<K>, Cause<K>>, ConfigError>,
+    start: impl Fn() -> Result<Running<ObjectRef<K>, Cause<K>>, ConfigError>,
 ) -> Result<(), ConfigError> {
-    start()?.join().await;
+    start()?.join_async().await;
     Ok(())
 }
 
 /// Runs workers whenever this process leads, until the queue is shut down and empty.
 async fn work_while_leading<K>(
-    start: impl Fn() -> Result<RunningTasks<ObjectRef<K>, Cause<K>>, ConfigError>,
+    start: impl Fn() -> Result<Running<ObjectRef<K>, Cause<K>>, ConfigError>,
     leadership: &Leadership,
     queue: &Queue<K>,
     tidy: impl Fn(),
@@ -337,12 +337,12 @@ where
         tokio::select! {
             () = leadership.lost() => {
                 running.abort();
-                running.join().await;
+                running.join_async().await;
             }
             () = queue.closed() => {
                 // Dropping the join aborts the workers.
                 tokio::select! {
-                    () = running.join() => {}
+                    () = running.join_async() => {}
                     () = leadership.lost() => {}
                 }
                 return Ok(());

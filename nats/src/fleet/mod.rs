@@ -336,7 +336,7 @@ impl Fleet {
             .run(&mut seat.leaves)
             .await;
         workers.abort();
-        let _ = timeout(CANCEL, workers.join()).await;
+        let _ = timeout(CANCEL, workers.join_async()).await;
         // Acknowledgements that the client has not sent yet.
         let _ = timeout(CANCEL, shared.client.flush()).await;
         Ok(())
