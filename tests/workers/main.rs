@@ -11,6 +11,8 @@ mod crowded;
 mod dead_letters;
 mod dropped;
 mod failures;
+#[cfg(feature = "tokio")]
+mod handles;
 mod hooks;
 mod jobs;
 mod keeps_open;
