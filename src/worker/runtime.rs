@@ -21,6 +21,9 @@ use crate::wait::race::race;
 use crate::wait::receipt::receipt;
 use crate::{ConfigError, Remaining, UpTo};
 
+/// What the tasks share: the loop, the function, and the flag that stops them.
+type Shared<K, V, E, F> = Arc<(Loop<'static, K, V, E>, F, Arc<StopFlag>)>;
+
 impl<K, V, E> Workers<'static, K, V, E>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -73,7 +76,15 @@ where
         F: Fn(Job<'static, K, V>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
     {
-        self.inner.spawn_on(runtime, f)
+        let work = |shared: Shared<K, V, E, F>| async move {
+            let (workers, f, stop) = &*shared;
+            let mut lane = Lane::new();
+            while let Some(item) = unless(stop, workers.queue.get_async()).await {
+                workers.work_on(item, &mut lane, f).await;
+            }
+            workers.report_dropped_async().await;
+        };
+        self.inner.spawn_each(runtime, f, work)
     }
 
     /// Like [`spawn_on`](Self::spawn_on), with a function that gets [batches](Self::run_batches) of jobs.
@@ -91,55 +102,25 @@ where
         F: Fn(Vec<Job<'static, K, V>>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdicts<Error = E>> + Send + 'static,
     {
-        self.inner.spawn_batches_on(runtime, max.into(), f)
-    }
-}
-
-impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'static, K, V, E> {
-    fn spawn_on<F, R>(self, runtime: &Handle, f: F) -> Result<Running<K, V>, ConfigError>
-    where
-        Self: 'static,
-        F: Fn(Job<'static, K, V>) -> R + Send + Sync + 'static,
-        R: Future<Output: IntoVerdict<Error = E>> + Send + 'static,
-    {
-        let work = |shared: Arc<(Self, F, Arc<StopFlag>)>| async move {
-            let (workers, f, stop) = &*shared;
-            let mut lane = Lane::new();
-            while let Some(item) = unless(stop, workers.queue.get_async()).await {
-                workers.work_on(item, &mut lane, f).await;
-            }
-            workers.report_dropped_async().await;
-        };
-        self.spawn_each(runtime, f, work)
-    }
-
-    fn spawn_batches_on<F, R>(
-        self,
-        runtime: &Handle,
-        max: UpTo,
-        f: F,
-    ) -> Result<Running<K, V>, ConfigError>
-    where
-        Self: 'static,
-        F: Fn(Vec<Job<'static, K, V>>) -> R + Send + Sync + 'static,
-        R: Future<Output: IntoVerdicts<Error = E>> + Send + 'static,
-    {
-        let work = |shared: Arc<(Self, F, Arc<StopFlag>)>| async move {
+        let max = max.into();
+        let work = |shared: Shared<K, V, E, F>| async move {
             let (workers, f, stop) = &*shared;
             while let Some(batch) = unless(stop, workers.queue.get_batch_async(max)).await {
                 workers.work_on_batch(batch, f).await;
             }
             workers.report_dropped_async().await;
         };
-        self.spawn_each(runtime, f, work)
+        self.inner.spawn_each(runtime, f, work)
     }
+}
 
+impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'static, K, V, E> {
     /// Spawns the tasks, each of which is one call of `work`.
     fn spawn_each<F, W>(
         self,
         runtime: &Handle,
         f: F,
-        work: impl Fn(Arc<(Self, F, Arc<StopFlag>)>) -> W,
+        work: impl Fn(Shared<K, V, E, F>) -> W,
     ) -> Result<Running<K, V>, ConfigError>
     where
         W: Future<Output = ()> + Send + 'static,
