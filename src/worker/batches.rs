@@ -187,7 +187,19 @@ where
         F: AsyncFn(Vec<Job<'static, K, V>>) -> R,
         R: IntoVerdicts<Error = E>,
     {
-        self.inner.run_batches_async(max.into(), f).await
+        let max = max.into();
+        let count = self.inner.count(MOST_TASKS)?;
+        // As in `run_async`.
+        let shared = Arc::new((self.inner, f));
+        let work = |shared: Arc<(_, F)>| async move {
+            let (workers, f): &(Loop<'_, K, V, E>, F) = &*shared;
+            while let Some(batch) = workers.queue.get_batch_async(max).await {
+                workers.work_on_batch(batch, |jobs| call(f, jobs)).await;
+            }
+            workers.report_dropped_async().await;
+        };
+        Join::new((0..count).map(|_| work(Arc::clone(&shared)))).await;
+        Ok(())
     }
 }
 
@@ -211,25 +223,6 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             }
         }
         self.report_dropped().for_each(drop);
-    }
-
-    async fn run_batches_async<F, R>(self, max: UpTo, f: F) -> Result<(), ConfigError>
-    where
-        F: AsyncFn(Vec<Job<'static, K, V>>) -> R,
-        R: IntoVerdicts<Error = E>,
-    {
-        let count = self.count(MOST_TASKS)?;
-        // As in `run_async`.
-        let shared = Arc::new((self, f));
-        let work = |shared: Arc<(Self, F)>| async move {
-            let (workers, f) = &*shared;
-            while let Some(batch) = workers.queue.get_batch_async(max).await {
-                workers.work_on_batch(batch, |jobs| call(f, jobs)).await;
-            }
-            workers.report_dropped_async().await;
-        };
-        Join::new((0..count).map(|_| work(Arc::clone(&shared)))).await;
-        Ok(())
     }
 
     /// Calls a future's function for a batch, and settles its keys. Then lets other tasks run.

@@ -118,22 +118,12 @@ where
         F: AsyncFn(Job<'static, K, V>) -> R,
         R: IntoVerdict<Error = E>,
     {
-        self.inner.run_async(f).await
-    }
-}
-
-impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
-    async fn run_async<F, R>(self, f: F) -> Result<(), ConfigError>
-    where
-        F: AsyncFn(Job<'static, K, V>) -> R,
-        R: IntoVerdict<Error = E>,
-    {
-        let count = self.count(MOST_TASKS)?;
+        let count = self.inner.count(MOST_TASKS)?;
         // Each future owns its share instead of borrowing: the compiler cannot prove that a future
         // with such borrows is `Send`.
-        let shared = Arc::new((self, f));
-        let work = |shared: Arc<(Self, F)>| async move {
-            let (workers, f) = &*shared;
+        let shared = Arc::new((self.inner, f));
+        let work = |shared: Arc<(_, F)>| async move {
+            let (workers, f): &(Loop<'_, K, V, E>, F) = &*shared;
             let mut lane = Lane::new();
             while let Some(item) = workers.queue.get_async().await {
                 workers.work_on(item, &mut lane, |job| call(f, job)).await;
@@ -143,7 +133,9 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         Join::new((0..count).map(|_| work(Arc::clone(&shared)))).await;
         Ok(())
     }
+}
 
+impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
     /// Calls a future's function for an item, and settles its key. Then lets other tasks run.
     pub(super) async fn work_on<F, R>(
         &self,
