@@ -15,8 +15,8 @@ use servers::until;
 use tokio::time::{Instant, sleep};
 
 use common::{
-    DONE, Log, Replica, Seen, config, count, created, drained, logged, messages, one, replica,
-    seen, stored,
+    DONE, Log, Replica, config, count, created, drained, logged, messages, one, replica, seen,
+    stored,
 };
 
 /// 500 of 1000 keys always fail, and each partition has more of them than `window`. When they can succeed, they do.
@@ -239,18 +239,20 @@ async fn a_suspect_that_asks_for_time_has_not_failed() {
     assert!(attempts.iter().all(|attempt| *attempt == 1), "{attempts:?}");
 }
 
+fn one_retry() -> Config {
+    Config {
+        max_retries: Some(1),
+        dead_letters: Some("dead".into()),
+        ..one()
+    }
+}
+
 /// The keys are in hand, and the process ends, this often.
 async fn killed(server: &Server, config: &Config, times: usize, keys: usize) {
     let log = Log::default();
     for time in 1..=times {
-        let killed = replica(server.client().await, config, "a", {
-            let log = Arc::clone(&log);
-            move |delivery| {
-                log.lock().unwrap().push(Seen::of(&delivery));
-                std::future::pending()
-            }
-        })
-        .await;
+        let client = server.client().await;
+        let killed = logged(client, config, "a", &log, |_| std::future::pending()).await;
         until("they are in hand", async || seen(&log).len() == time * keys).await;
         // So that all are counted.
         sleep(Duration::from_millis(100)).await;
@@ -261,11 +263,7 @@ async fn killed(server: &Server, config: &Config, times: usize, keys: usize) {
 /// N15: a key whose handler never failed is not given up because its process was killed by something else.
 #[tokio::test]
 async fn a_key_that_is_in_hand_when_its_process_is_killed_is_not_given_up() {
-    let config = Config {
-        max_retries: Some(1),
-        dead_letters: Some("dead".into()),
-        ..one()
-    };
+    let config = one_retry();
     let Some((server, _, producer)) = created(&config).await else {
         return;
     };
@@ -281,11 +279,7 @@ async fn a_key_that_is_in_hand_when_its_process_is_killed_is_not_given_up() {
 /// N15: and such keys do not wait one behind the other.
 #[tokio::test]
 async fn keys_that_are_in_hand_when_their_process_is_killed_do_not_wait_for_each_other() {
-    let config = Config {
-        max_retries: Some(1),
-        dead_letters: Some("dead".into()),
-        ..one()
-    };
+    let config = one_retry();
     let Some((server, _, producer)) = created(&config).await else {
         return;
     };

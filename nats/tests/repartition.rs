@@ -179,20 +179,20 @@ async fn a_change_with_another_coalesce_is_refused() {
     );
 }
 
+fn with(partitions: u16) -> Config {
+    Config {
+        partitions,
+        ..config()
+    }
+}
+
 /// A change that was killed before it deleted can be followed by one back.
 #[tokio::test]
 async fn a_change_that_was_killed_at_its_end_and_one_back() {
-    let Some(server) = Server::start().await else {
+    let Some((server, client, producer)) = created(&with(2)).await else {
         return;
     };
-    let with = |partitions| Config {
-        partitions,
-        ..config()
-    };
-    let client = server.client().await;
-    create(&client, &with(2)).await.unwrap();
     let context = jetstream::new(client.clone());
-    let producer = Producer::new(client.clone(), &with(2)).unwrap();
     producer.add("key", "").await.unwrap();
     let change = tokio::spawn({
         let client = client.clone();
@@ -227,18 +227,11 @@ async fn a_change_that_was_killed_at_its_end_and_one_back() {
 /// N1: two run the same change; one of them is stopped for a while, in which the other ends and the number is changed once more.
 #[tokio::test]
 async fn a_change_that_wakes_late_deletes_nothing() {
-    let Some(server) = Server::start().await else {
+    let Some((server, client, producer)) = created(&with(2)).await else {
         return;
     };
-    let with = |partitions| Config {
-        partitions,
-        ..config()
-    };
-    let client = server.client().await;
-    create(&client, &with(2)).await.unwrap();
     let context = jetstream::new(client.clone());
     // It keeps the change from ending.
-    let producer = Producer::new(client.clone(), &with(2)).unwrap();
     producer.add("key", "").await.unwrap();
     let proxy = Proxy::start(server.url()).await.unwrap();
     let late = tokio::spawn({

@@ -4,7 +4,7 @@ mod common;
 #[path = "common/swallow.rs"]
 mod swallow;
 
-use std::future::pending;
+use std::future::{pending, ready};
 use std::time::Duration;
 
 use async_nats::jetstream;
@@ -14,7 +14,7 @@ use servers::until;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use common::{DONE, Log, Replica, count, created, one, replica};
+use common::{DONE, Log, Replica, count, created, logged, one, replica};
 use swallow::Swallow;
 
 /// A second, what it takes to see that something is wrong, and a busy machine.
@@ -73,14 +73,8 @@ async fn a_request_that_is_lost_after_the_connection_was() {
         return;
     };
     let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
-    let replica = {
-        let log = log.clone();
-        replica(proxy.client().await, &config, "a", move |delivery| {
-            log.lock().unwrap().push(common::Seen::of(&delivery));
-            async { DONE }
-        })
-        .await
-    };
+    let client = proxy.client().await;
+    let replica = logged(client, &config, "a", &log, |_| ready(DONE)).await;
     producer.add("first", "").await.unwrap();
     until("it comes", async || count(&log, "first") == 1).await;
     let mut events = replica.fleet.events();
@@ -103,14 +97,8 @@ async fn the_lease_of_its_own() {
     };
     producer.add("first", "").await.unwrap();
     let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
-    let replica = {
-        let log = log.clone();
-        replica(proxy.client().await, &config, "a", move |delivery| {
-            log.lock().unwrap().push(common::Seen::of(&delivery));
-            async { DONE }
-        })
-        .await
-    };
+    let client = proxy.client().await;
+    let replica = logged(client, &config, "a", &log, |_| ready(DONE)).await;
     // Before that the epoch may not be noted, which is told as another stall.
     until("it comes", async || count(&log, "first") == 1).await;
     let mut events = replica.fleet.events();
