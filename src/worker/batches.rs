@@ -192,7 +192,7 @@ where
         // As in `run_async`.
         let shared = Arc::new((self.inner, f));
         let work = |shared: Arc<(_, F)>| async move {
-            let (workers, f): &(Loop<'_, K, V, E>, F) = &*shared;
+            let (workers, f): &(Loop<'_, K, V, E>, F) = &shared;
             while let Some(batch) = workers.queue.get_batch_async(max).await {
                 workers.work_on_batch(batch, |jobs| call(f, jobs)).await;
             }

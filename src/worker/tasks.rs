@@ -123,7 +123,7 @@ where
         // with such borrows is `Send`.
         let shared = Arc::new((self.inner, f));
         let work = |shared: Arc<(_, F)>| async move {
-            let (workers, f): &(Loop<'_, K, V, E>, F) = &*shared;
+            let (workers, f): &(Loop<'_, K, V, E>, F) = &shared;
             let mut lane = Lane::new();
             while let Some(item) = workers.queue.get_async().await {
                 workers.work_on(item, &mut lane, |job| call(f, job)).await;
