@@ -11,7 +11,6 @@ mod crowded;
 mod dead_letters;
 mod dropped;
 mod failures;
-#[cfg(feature = "tokio")]
 mod handles;
 mod hooks;
 mod jobs;
