@@ -25,8 +25,11 @@ impl Default for Order {
 impl Order {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         ConfigError::check_range("queue", "levels", 1..=MOST_LEVELS, self.levels)?;
-        let (last, limit) = (self.levels - 1, self.starvation_limit);
-        ConfigError::check_range("queue", "default_level", 0..=last, self.default_level())?;
+        let (default, limit) = (self.default_level(), self.starvation_limit);
+        if default >= self.levels {
+            let rule = format!("must be below `levels`, which is {}", self.levels);
+            return Err(ConfigError::new("queue", "default_level", rule, default));
+        }
         ConfigError::check_range("queue", "starvation_limit", 2..=usize::MAX, limit)
     }
 

@@ -87,7 +87,7 @@ impl<K: Send + Sync + 'static, V, S> Builder<K, V, S> {
         let rule = match &mut self.grouping {
             None => Some("must come after `group_by`"),
             Some(by) => match by.weigh_by(Box::new(weigh)) {
-                false => Some("must take the groups that `group_by` returns"),
+                false => Some("must be of the groups that `group_by` returns"),
                 true => None,
             },
         };

@@ -60,14 +60,15 @@ pub(crate) struct Pacing {
 impl Pacing {
     pub(crate) fn check(&self, has_groups: bool) -> Result<(), ConfigError> {
         if let Some((field, rule)) = self.misplaced {
-            return Err(ConfigError::new("queue", field, rule, "it was not"));
+            return Err(ConfigError::new("queue", field, rule, format_args!("not")));
         }
         let set = [
             ("group_limit", self.group_limit.is_some()),
             ("group_rate", self.group_rate.is_some()),
         ];
         if let Some((field, _)) = set.into_iter().find(|(_, is_set)| *is_set && !has_groups) {
-            return Err(ConfigError::new("queue", field, "needs `group_by`", "none"));
+            let rule = "must be set with `group_by`";
+            return Err(ConfigError::new("queue", field, rule, format_args!("not")));
         }
         if let Some(limit) = self.group_limit {
             ConfigError::check_range("queue", "group_limit", 1..=u32::MAX as usize, limit)?;
