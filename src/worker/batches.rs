@@ -2,8 +2,8 @@
 //!
 //! # Protocol
 //!
-//! A worker takes a batch, as [`get_batch`](crate::WorkQueue::get_batch) does, and holds each of its keys until that is
-//! settled, as a key of its own is. It tries the batch in *parts*, one after the other. The first part is all of it:
+//! A worker takes a batch, as [`get_batch`](crate::WorkQueue::get_batch) does, and holds each of its keys until that
+//! key is settled. It tries the batch in *parts*, one after the other. The first part is all of it:
 //!
 //! ```text
 //!     of a part, the function returns             and then
@@ -20,6 +20,9 @@
 //! there are 2 n - 1 calls.
 //!
 //! A part that fails as a whole is no failure of its keys: none is counted, and no hook is called. `tracing` has an event.
+//!
+//! A future that is cancelled holds the jobs of the part that is being tried, and the parts behind it, each job in a guard that
+//! puts it back. They are dropped in that order.
 //!
 //! # What becomes of a job of a batch
 //!
