@@ -84,7 +84,7 @@ impl<K, V> Running<K, V> {
 
     /// Shuts the queue down and waits for at most `grace`, first until no key is queued or
     /// processing, then until the workers have reported the retries that were dropped and have ended; then
-    /// [aborts](Self::abort) them (W8). Returns how the first wait ended and what was left: a key that
+    /// [aborts](Self::abort) them (W8). Returns what was left after the first wait: a key that
     /// was queued then is not delivered to these workers. To wait until workers that hold a key have ended,
     /// [`join`](Self::join) next.
     ///
