@@ -30,6 +30,7 @@ mod adding;
 pub(crate) mod driver;
 pub(crate) mod left;
 pub(crate) mod lingering;
+pub(crate) mod many;
 #[cfg(feature = "metrics")]
 mod report;
 pub(crate) mod shutdown;

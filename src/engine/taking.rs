@@ -225,6 +225,15 @@ impl<K, V> Core<K, V> {
         None
     }
 
+    /// Begins the delivery of a key of a queue without an order of its own. Returns `None` if there is nothing to deliver.
+    #[inline]
+    pub(super) fn begin_popped(&self, entry: Queued<K>) -> Option<Held<K>> {
+        match self.begin_one(entry) {
+            (held, begun, true) if begun.is_plain() => Some(held),
+            (held, begun, loaded) => self.deliverable(held, begun, loaded, |_| ()),
+        }
+    }
+
     /// Returns the key, or the next one if there is nothing to deliver; see
     /// [`deliverable`](Self::deliverable).
     #[cold]

@@ -40,11 +40,10 @@ pub(crate) mod order;
 pub(crate) mod overflow;
 pub(crate) mod ring;
 
-use std::ptr::NonNull;
+use std::iter;
 
 use crate::fifo::overflow::Overflow;
 use crate::fifo::ring::{Missed, Ring};
-use crate::keys::link::Link;
 use crate::keys::node::Queued;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -81,33 +80,54 @@ impl<K> Fifo<K> {
         }
     }
 
+    /// Pushes an entry to the ring, unless it has to go to the overflow. Returns whether it has.
     #[inline]
-    pub(crate) fn push(&self, entry: Queued<K>) {
+    fn push_ring(&self, entry: &Queued<K>) -> bool {
         // Ordering: Acquire; pairs with the Release in `refill`: a pusher that reads that the
         // overflow is empty pushes behind the entries that were moved from it into the ring.
         let overflown = entries(self.backlog.load(Ordering::Acquire)) > 0;
-        let link = entry.link();
-        let pushed = if overflown {
-            Err(link)
+        if overflown {
+            false
         } else {
-            self.ring.push(link)
-        };
-        if let Err(link) = pushed {
-            // SAFETY: the link of an entry that is in neither.
-            unsafe { self.push_overflow(link) };
+            self.ring.push(entry.link()).is_ok()
         }
     }
 
-    /// # Safety
-    ///
-    /// The link is an entry's, and neither in the ring nor in the overflow.
+    #[inline]
+    pub(crate) fn push(&self, entry: Queued<K>) {
+        if !self.push_ring(&entry) {
+            self.push_overflow(entry, iter::empty());
+        }
+    }
+
+    /// Pushes entries, in their order: those that overflow in one step. Returns their number.
+    pub(crate) fn push_all(&self, mut all: impl Iterator<Item = Queued<K>>) -> usize {
+        let mut pushed = 0;
+        while let Some(entry) = all.next() {
+            if !self.push_ring(&entry) {
+                // From then on this call does not return to the ring: its entries would overtake these.
+                return pushed + self.push_overflow(entry, all);
+            }
+            pushed += 1;
+        }
+        pushed
+    }
+
+    /// Pushes entries that are not in the ring, in their order. Returns their number.
     #[cold]
-    unsafe fn push_overflow(&self, link: NonNull<Link>) {
+    fn push_overflow(&self, first: Queued<K>, others: impl Iterator<Item = Queued<K>>) -> usize {
+        let (start, mut last, mut count) = (first.link(), first, 1);
+        for entry in others {
+            last.set_next(&entry);
+            last = entry;
+            count += 1;
+        }
         // Ordering: Release; pairs with the Acquire in `refill`: a popper that reads a count with
-        // this entry also finds what this thread pushed to the ring before, or saw pushed.
-        self.backlog.fetch_add(1, Ordering::Release);
+        // these entries also finds what this thread pushed to the ring before, or saw pushed.
+        self.backlog.fetch_add(count, Ordering::Release);
         // SAFETY: nodes never move, a queued one stays interned, and has only one entry.
-        unsafe { self.overflow.push(link) };
+        unsafe { self.overflow.push(start, last.link()) };
+        count as usize
     }
 
     /// Pops the oldest entry, or returns `None` if there is none.

@@ -7,7 +7,8 @@
 //! # Roles
 //!
 //! * Any number of pushers. A pusher swaps its entry in as the tail, and then links it behind the
-//!   previous tail, or, if there was none, makes it the head.
+//!   previous tail, or, if there was none, makes it the head. A pusher of several links them first, swaps the last one in,
+//!   and links the first one.
 //! * One popper at a time: [`Fifo`](crate::fifo::Fifo) has a mutex for that.
 //!
 //! # The gap
@@ -37,27 +38,29 @@ pub(crate) struct Overflow {
 }
 
 impl Overflow {
+    /// Pushes the links from `first` to `last`, each of which but the last has the address of the next.
+    ///
     /// # Safety
     ///
-    /// The link stays at its address, and no other code accesses it, until it is popped.
-    pub(crate) unsafe fn push(&self, link: NonNull<Link>) {
+    /// The links stay at their addresses, and no other code accesses them, until they are popped.
+    pub(crate) unsafe fn push(&self, first: NonNull<Link>, last: NonNull<Link>) {
         // SAFETY: by the caller's promise; no other thread can reach it before the swap.
         // Ordering: Relaxed; the swap releases it to the next pusher.
-        unsafe { link.as_ref() }
+        unsafe { last.as_ref() }
             .next()
             .store(ptr::null_mut(), Ordering::Relaxed);
         // Ordering: AcqRel; pairs with the other pushers' swaps, and with the exchange in
         // `take_last`: this push stores to the previous entry's link, or the head, after it was
         // reset to null.
-        let before = self.tail.swap(link.as_ptr(), Ordering::AcqRel);
+        let before = self.tail.swap(last.as_ptr(), Ordering::AcqRel);
         let place = match NonNull::new(before) {
             None => &self.head,
             // SAFETY: it is in the list until its link is set, which only this push does.
             Some(before) => unsafe { before.as_ref() }.next(),
         };
         // Ordering: Release; pairs with the Acquire in `pop` and in `behind`: a popper of the entry
-        // sees what was written before the push.
-        place.store(link.as_ptr(), Ordering::Release);
+        // sees what was written before the push, the links behind it among that.
+        place.store(first.as_ptr(), Ordering::Release);
     }
 
     /// Pops the oldest entry. Returns `None` only if every push that has returned was popped.

@@ -159,7 +159,7 @@ impl<V> Carries<V> {
 
     /// Returns the distance from a node to what its key carries, in bytes.
     #[inline]
-    pub(super) fn distance(&self) -> usize {
+    pub(crate) fn distance(&self) -> usize {
         self.distance
     }
 }

@@ -11,6 +11,7 @@
 //! * [`sweep`] says when idle nodes leave a shard.
 
 pub(crate) mod carried;
+pub(crate) mod chunk;
 pub(crate) mod delay;
 mod ghosts;
 pub(crate) mod hash;

@@ -26,7 +26,8 @@ use crate::keys::seat::{Seat, Seated};
 use crate::keys::slab;
 use crate::keys::state::{Admit, Begun, KeyState, Level, Marked, State};
 use crate::keys::times::{Timed, Times};
-use crate::sync::atomic::AtomicPtr;
+use crate::sync::atomic::{AtomicPtr, Ordering};
+use crate::sync::prefetch;
 
 /// One key with its state.
 pub(crate) struct Node<K> {
@@ -305,6 +306,23 @@ impl<K> Queued<K> {
     pub(crate) fn link(&self) -> NonNull<Link> {
         // SAFETY: inside the node.
         unsafe { self.node().0.byte_add(offset_of!(Node<K>, link)).cast() }
+    }
+
+    /// Links the next entry behind this one, before both are pushed.
+    #[inline]
+    pub(crate) fn set_next(&self, next: &Self) {
+        // Ordering: Relaxed; the push publishes it.
+        let link = self.get().link.next();
+        link.store(next.link().as_ptr(), Ordering::Relaxed);
+    }
+
+    /// Prefetches the node, and what the key carries at this distance from it.
+    #[inline]
+    pub(crate) fn prefetch(&self, carried: usize) {
+        let node = self.node().0.as_ptr();
+        prefetch(node);
+        prefetch(node.wrapping_byte_add(carried));
+        prefetch(node.wrapping_byte_add(carried + 64));
     }
 
     /// Returns the entry with this link.

@@ -15,6 +15,7 @@ use dashmap::{DashMap, SharedValue};
 
 use crate::keys::hash::ShortHash;
 use crate::keys::slab::NodeIndex;
+use crate::sync::prefetch;
 
 /// The shards of the table. The map itself never hashes a key.
 pub(crate) struct Tables(DashMap<NodeIndex, (), BuildHasherDefault<std::hash::DefaultHasher>>);
@@ -68,6 +69,17 @@ impl<'a> Table<'a> {
     pub(crate) fn capacity(&self) -> usize {
         let places = raw!(self,).buckets();
         places - places.div_ceil(8)
+    }
+
+    /// Asks for the place of this hash: for its tags, and its entry.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: ShortHash) {
+        let table = raw!(self,);
+        let place = hash.spread() as usize & (table.buckets() - 1);
+        // The tags follow the entries, which are in reverse order.
+        let end = table.data_end().as_ptr();
+        prefetch(end.cast::<u8>().wrapping_add(place));
+        prefetch(end.wrapping_sub(place + 1));
     }
 
     /// Returns the node with this hash for which `eq` holds. `eq` is also called with some nodes

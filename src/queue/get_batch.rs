@@ -248,12 +248,8 @@ impl<K, V, S> WorkQueue<K, V, S> {
     fn fill<'q>(&'q self, first: Item<'q, K, V>, max: usize) -> Batch<'q, K, V> {
         let mut items = Vec::with_capacity(max.clamp(1, ROOM));
         items.push(first);
-        let core = &*self.core;
-        while items.len() < max
-            && let Ok(item) = Item::new(self.source(), core.take())
-        {
-            items.push(item);
-        }
+        let push = |held| items.push(Item::of(self.source(), held));
+        self.core.take_some(max.saturating_sub(1), push);
         Batch { items }
     }
 }

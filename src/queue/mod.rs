@@ -34,6 +34,7 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
+use crate::engine::many::in_chunks;
 use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
 use crate::keys::node::Pinned;
@@ -140,8 +141,10 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Wo
     /// Adds many keys, in order. Returns the number of keys that became queued; the others were
     /// merged, deferred, or refused after a shut-down.
     ///
-    /// Each key is added, and a getter is woken for it, before the iterator's `next` is called
-    /// again, so the iterator may block.
+    /// Costs less for each than [`add`](Self::add) does, in a queue of many keys (C14). For that it takes up to 128
+    /// keys before it adds them, as many as the iterator says that it has ([`Iterator::size_hint`]). Of an iterator that does not
+    /// know, such as that of a channel, each key is added, and a getter is woken for it, before `next` is called
+    /// again; so it may block.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -152,12 +155,19 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Wo
     ///
     /// # Panics
     ///
-    /// Panics if [`add`](Self::add) or the iterator panics; keys already yielded stay added.
+    /// Panics if [`add`](Self::add) or the iterator panics. If the iterator or `Hash` does, the keys before it are added. If
+    /// `Eq` or a `Drop` does, each key was added or not.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) -> usize {
         let core = &*self.core;
-        let add = |key| core.add(hash_of(&self.hasher, &key), key);
-        let added = keys.into_iter().map(add);
-        added.filter(|added| *added == Added::Queued).count()
+        let (mut single, mut together) = (0, 0);
+        in_chunks(
+            keys.into_iter().map(|key| (key, ())),
+            || core.adds_chunks(),
+            |key| hash_of(&self.hasher, key),
+            |hash, key, ()| single += usize::from(core.add(hash, key) == Added::Queued),
+            |chunk| together += core.add_chunk(chunk),
+        );
+        single + together
     }
 
     /// Returns a handle to a key, which adds it without hashing and without the table.

@@ -3,6 +3,7 @@
 use super::Merger;
 use crate::Added;
 use crate::engine::Core;
+use crate::engine::many::{Addition, Entries, Pushes};
 use crate::keys::carried::{Load, Waiting};
 use crate::keys::node::{self, NodeRef, Pin, Pinned, Queued};
 use crate::keys::state::Level;
@@ -28,6 +29,42 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         })
     }
 
+    /// Puts the values of a chunk to its keys; see [`crate::engine::many`]. Returns how many keys have become queued.
+    pub(crate) fn put_chunk(&self, merger: &Merger<V>, chunk: &mut [Addition<K, V>]) -> usize
+    where
+        K: Eq,
+    {
+        let level = self.default_level();
+        let mut entries = Entries::new(self);
+        self.keys
+            .for_each_in_shards(chunk, |item| item.hash, |_, _, _| ());
+        let mut queued = 0;
+        for Addition { hash, key, put } in chunk {
+            let Some(load) = put.take().map(Load::from) else {
+                continue;
+            };
+            let change = |merger: &Merger<V>, waiting: &mut Waiting<V>, outdated: &mut Load<V>| {
+                merger.merge(&mut waiting.load, load, &mut outdated.value);
+            };
+            let shard = self.keys.lock(*hash);
+            let found = shard.find(*hash, |known| key.as_ref().is_some_and(|key| known == key));
+            let added = match (found, key.take()) {
+                (Some(node), known) => {
+                    // Dropped with the chunk.
+                    *key = known;
+                    self.put_found(shard, node, level, merger, change, &mut entries)
+                }
+                (None, Some(key)) => {
+                    let at = (*hash, level);
+                    self.put_new(shard.pack(), at, key, merger, change, &mut entries)
+                }
+                (None, None) => continue,
+            };
+            queued += usize::from(added == Added::Queued);
+        }
+        queued
+    }
+
     /// Adds the key for which `eq` holds at a level, and changes what waits for its next delivery. If it is
     /// not interned, returns `change`.
     pub(crate) fn update_known<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>)>(
@@ -43,7 +80,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         let shard = self.keys.lock(hash);
         match shard.find(hash, eq) {
             None => Err(change),
-            Some(node) => Ok(self.put_found(shard, node, level, merger, change)),
+            Some(node) => Ok(self.put_found(shard, node, level, merger, change, &mut &*self)),
         }
     }
 
@@ -64,8 +101,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         }
         let shard = self.keys.lock(hash);
         match shard.find(hash, |known| *known == key) {
-            Some(node) => self.put_found(shard, node, level, merger, change),
-            None => self.put_new(shard.pack(), hash, level, key, merger, change),
+            Some(node) => self.put_found(shard, node, level, merger, change, &mut &*self),
+            None => {
+                let at = (hash, level);
+                self.put_new(shard.pack(), at, key, merger, change, &mut &*self)
+            }
         }
     }
 
@@ -74,15 +114,16 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
     fn put_new(
         &self,
         shard: PackedShard<'_, K, V>,
-        hash: u64,
-        level: Level,
+        (hash, level): (u64, Level),
         key: K,
         merger: &Merger<V>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        entries: &mut impl Pushes<K>,
     ) -> Added {
         let mut shard = self.keys.unpack(shard);
         if self.closing.has_begun() {
-            return Added::ShutDown;
+            drop(shard);
+            return entries.refuse();
         }
         let (entry, swept) = shard.insert_queued(hash, key);
         entry.set_level(level);
@@ -91,7 +132,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
             .waiting
             .lock();
         drop(shard);
-        let added = self.fill(waiting, node::Added::Queued(entry), merger, change);
+        let added = node::Added::Queued(entry);
+        let added = self.fill(waiting, added, merger, change, entries);
+        if swept.is_some() {
+            entries.flush();
+        }
         drop(swept);
         added
     }
@@ -105,6 +150,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         level: Level,
         merger: &Merger<V>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        entries: &mut impl Pushes<K>,
     ) -> Added {
         // SAFETY: in the table of a shard whose lock is held. Later the key is queued or dirty, and
         // no delivery of it can begin while `waiting` is locked, so the node stays interned; unless
@@ -114,7 +160,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
             // SAFETY: as above.
             let pinned = Pinned(unsafe { Pin::new(node) });
             drop(shard);
-            return self.put_pinned(merger, &pinned.0, level, change);
+            return self.put_pinned_with(merger, &pinned.0, level, change, entries);
         };
         // The bound of a queue of values is the merger's, so this add needs no room.
         let mut share = Share::exceeding(None);
@@ -125,14 +171,12 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
             // the value: that is user code.
             drop(waiting);
             drop(shard);
-            return Added::ShutDown;
+            return entries.refuse();
         }
         drop(shard);
-        self.fill(waiting, added, merger, change)
+        self.fill(waiting, added, merger, change, entries)
     }
 
-    // Never: as `put_new`.
-    #[inline(never)]
     pub(crate) fn put_pinned(
         &self,
         merger: &Merger<V>,
@@ -140,11 +184,24 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         level: Level,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
     ) -> Added {
+        self.put_pinned_with(merger, pin, level, change, &mut &*self)
+    }
+
+    // Never: as `put_new`.
+    #[inline(never)]
+    fn put_pinned_with(
+        &self,
+        merger: &Merger<V>,
+        pin: &Pin<K>,
+        level: Level,
+        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        entries: &mut impl Pushes<K>,
+    ) -> Added {
         if self.closing.has_begun() {
-            return Added::ShutDown;
+            return entries.refuse();
         }
         let waiting = pin.carried(&merger.carries).waiting.lock();
-        self.put_waiting(waiting, pin, level, merger, change)
+        self.put_waiting(waiting, pin, level, merger, change, entries)
     }
 
     #[inline]
@@ -155,10 +212,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         level: Level,
         merger: &Merger<V>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        entries: &mut impl Pushes<K>,
     ) -> Added {
         let added = self.mark_pinned(pin, level, &mut Share::exceeding(None));
         let added = added.unwrap_or(node::Added::Closed);
-        self.fill(waiting, added, merger, change)
+        self.fill(waiting, added, merger, change, entries)
     }
 
     /// Adds the pinned key at a level, now or after a delay, and changes what waits for its next delivery. With
@@ -184,11 +242,11 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
                     Added::ShutDown => node::Added::Closed,
                     _ => node::Added::Merged,
                 };
-                self.fill(waiting, marked, merger, change);
+                self.fill(waiting, marked, merger, change, &mut &**self);
                 added
             }
             _ => {
-                let added = self.put_waiting(waiting, pin, level, merger, change);
+                let added = self.put_waiting(waiting, pin, level, merger, change, &mut &**self);
                 if delay.is_some() && added.is_accepted() {
                     self.note(Event::Retried);
                 }
@@ -208,6 +266,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         added: node::Added<K>,
         merger: &Merger<V>,
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        entries: &mut impl Pushes<K>,
     ) -> Added {
         // Declared first, so that it is dropped last, on return and by a panic.
         let mut outdated = Load::default();
@@ -215,20 +274,24 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
             node::Added::Closed => {
                 // Before `change`, whose drop drops the value: that is user code.
                 drop(waiting);
-                return Added::ShutDown;
+                return entries.refuse();
             }
-            node::Added::Queued(entry) => (Some(Push(self, Some(entry))), Added::Queued),
+            node::Added::Queued(entry) => (Some(entry), Added::Queued),
             node::Added::Deferred(_) => (None, Added::Deferred),
             node::Added::Merged => (None, Added::Merged),
             // Needs no order with what follows: it only moves the entry.
             raised @ node::Added::Raised(_) => (None, self.after_add(raised)),
         };
+        let push = push.map(|entry| Push(entries, Some(entry)));
         // Declared after `push`, so that a panic of `change` unlocks before it pushes.
         let mut waiting = waiting;
         change(merger, &mut waiting, &mut outdated);
         let surplus = merger.count(&mut waiting);
         drop(waiting);
         drop(push);
+        if surplus > 0 || outdated.value.is_some() || outdated.receipts.is_some() {
+            entries.flush();
+        }
         merger.offer(surplus);
         added
     }
@@ -236,14 +299,13 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
 
 /// Pushes the entry of a key when it is dropped: not while the value is locked, for that wakes a getter, which
 /// is user code.
-struct Push<'c, K, V>(&'c Core<K, V>, Option<Queued<K>>);
+struct Push<'e, K, P: Pushes<K>>(&'e mut P, Option<Queued<K>>);
 
-impl<K, V> Drop for Push<'_, K, V> {
+impl<K, P: Pushes<K>> Drop for Push<'_, K, P> {
     #[inline]
     fn drop(&mut self) {
         if let Some(entry) = self.1.take() {
-            // A queue of values has extras.
-            self.0.enqueue_extras(entry);
+            self.0.push(entry);
         }
     }
 }

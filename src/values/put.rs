@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hash};
 
+use crate::engine::many::in_chunks;
 use crate::keys::hash::hash_of;
 use crate::sync::assert_unlocked;
 use crate::{Added, KeyHandle, WorkQueue};
@@ -54,6 +55,45 @@ where
         };
         let at = (hash_of(&self.hasher, &key), core.default_level());
         core.put(merger, at, key, value.into())
+    }
+
+    /// Puts many values, in order, as [`put`](Self::put) puts one. Returns the number of keys that became queued; the
+    /// other values were merged, deferred, or refused after a shut-down.
+    ///
+    /// Takes up to 128 items before it puts them, as [`add_all`](crate::WorkQueue::add_all) does, and for the same reason
+    /// (C14).
+    ///
+    /// ```
+    /// use keyqueue::{WorkQueue, merge};
+    ///
+    /// let queue = WorkQueue::builder().merge(merge::append).build()?;
+    /// assert_eq!(queue.put_all([("a", vec![1]), ("b", vec![2]), ("a", vec![3])]), 2);
+    /// assert_eq!(*queue.get().unwrap().value(), [1, 3]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`put`](Self::put) or the iterator panics; see [`add_all`](crate::WorkQueue::add_all). If the merge
+    /// function panics, the values before it are put, those behind it are perhaps dropped, and its key is queued (V4).
+    pub fn put_all(&self, items: impl IntoIterator<Item = (K, V)>) -> usize {
+        let core = &*self.core;
+        let Some(merger) = core.values() else {
+            return self.add_all(items.into_iter().map(|(key, _)| key));
+        };
+        let level = core.default_level();
+        let (mut single, mut together) = (0, 0);
+        in_chunks(
+            items,
+            || core.puts_chunks(),
+            |key| hash_of(&self.hasher, key),
+            |hash, key, value| {
+                let added = core.put(merger, (hash, level), key, value.into());
+                single += usize::from(added == Added::Queued);
+            },
+            |chunk| together += core.put_chunk(merger, chunk),
+        );
+        single + together
     }
 }
 

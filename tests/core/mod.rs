@@ -4,6 +4,7 @@ mod client_go;
 mod iterate;
 mod looking;
 mod lookup;
+mod many;
 mod must_use;
 mod owned;
 mod panics;

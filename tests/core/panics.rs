@@ -13,7 +13,7 @@ use crate::common::timed::{built, ms};
 use crate::common::{
     Config, Queue, Task, panicking_waker, poll, take_all, with_queues, with_these_queues,
 };
-use keyqueue::{Added, KeyHandle, WorkQueue, merge};
+use keyqueue::{Added, KeyHandle, State, WorkQueue, merge};
 
 // ---- keys that panic ------------------------------------------------------------------------
 
@@ -163,7 +163,11 @@ impl Run {
         let whole = attempt(|| self.queue.add_all(keys)).is_some();
         let last = begun.len() - 1;
         for (place, id) in begun.into_iter().enumerate() {
-            let added = whole || place < last || self.hook == Hook::Drop;
+            let added = match self.hook {
+                // C14: of those that were taken together, each was added or not.
+                Hook::Eq if !whole => self.queue.state(&self.world.key(id)) == State::Queued,
+                hook => whole || place < last || hook == Hook::Drop,
+            };
             if added && !self.model.contains(&id) {
                 self.model.push_back(id);
             }

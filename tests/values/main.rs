@@ -11,6 +11,7 @@ mod ends;
 mod entries;
 mod forgotten;
 mod left;
+mod many;
 mod memory;
 mod merging;
 mod panics;

@@ -36,6 +36,21 @@ pub(crate) trait Queue<Q: Key + ?Sized>: Send + Sync + 'static {
         self.by_key(keys)
     }
 
+    /// Adds keys, many at a time where the queue can.
+    fn add_all(&self, keys: impl Iterator<Item = Self::Key>) {
+        keys.for_each(|key| self.add(key));
+    }
+
+    /// Gets and finishes up to `most` keys, of which one at least is queued; many at a time where the queue can.
+    fn deliver_some(&self, _most: usize, delivered: &mut Tally) {
+        self.deliver_one(delivered);
+    }
+
+    /// Gets and finishes keys until the queue is shut down and empty, up to `most` at a time where the queue can.
+    fn deliver_batches(&self, _most: usize) -> Tally {
+        self.deliver(|_| ())
+    }
+
     /// Gets and finishes a key.
     fn deliver_one(&self, delivered: &mut Tally) {
         let item = self.get().expect("a key is queued");
@@ -79,9 +94,17 @@ pub(crate) type Event = [u64; 8];
 pub(crate) trait Inboxes: Sync {
     fn new(workers: usize) -> Self;
     fn put(&self, key: u64, event: Event);
+    /// Puts events, many at a time where the queue can.
+    fn put_all(&self, events: impl Iterator<Item = (u64, Event)>) {
+        events.for_each(|(key, event)| self.put(key, event));
+    }
     /// Gets and finishes keys until the queue is shut down and empty; `work` comes in between, with
     /// all events that the key had, the oldest first.
     fn deliver(&self, work: impl FnMut(u64, &[Event]));
+    /// The same, up to `most` keys at a time where the queue can.
+    fn deliver_batches(&self, _most: usize, work: impl FnMut(u64, &[Event])) {
+        self.deliver(work);
+    }
     /// Whether the queue, shut down, has no key and no event left.
     fn is_empty(&self) -> bool;
     fn shut_down(&self);

@@ -11,9 +11,11 @@ use crate::work::Work;
 #[rustfmt::skip] // A line for each module.
 pub(crate) enum Kind {
     Cycle, CycleString, CycleHandle, Duplicate, DuplicateHandle, Recur,
-    Unique, UniqueString, Work, Memory, Start,
+    Unique, UniqueMany, UniqueString, Work, Memory, Start,
+    Burst,
     Hot, Replay,
     ValuesDistinct, ValuesHot, ValuesEven, ValuesSkewed, ValuesEvenWork, ValuesSkewedWork,
+    ValuesEvenMany, ValuesSkewedMany,
     LevelsCycle, Levels, LevelsBacklog,
     Backlog,
     Reconcile,
@@ -78,6 +80,12 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     Workload("unique-1x1", Unique, 1, M, &[Figure("", "ns/key", 0, &[Less(6.0, GO), Less(1.5, LOCK)])]),
     Workload("unique-2x2", Unique, 2, M, &[Figure("", "ns/key", 0, &[Less(6.0, GO), Less(1.3, LOCK)])]),
     Workload("unique-8x8", Unique, 8, M, &[Figure("", "ns/key", 0, &[Less(8.0, GO), Less(2.5, LOCK)])]),
+    Workload("unique-many-1x1", UniqueMany, 1, M, &[Figure("", "ns/key", 0, &[Less(1.5, LOCK)])]),
+    Workload("unique-many-2x2", UniqueMany, 2, M, &[Figure("", "ns/key", 0, &[Less(1.3, LOCK)])]),
+    Workload("burst-1k", Burst, 1, K, BURST),
+    Workload("burst-100k", Burst, 1, 100 * K, BURST),
+    Workload("burst-1m", Burst, 1, M, BURST),
+    Workload("burst-100k-2", Burst, 2, 100 * K, BURST),
     Workload("work-8x8", Work, 8, M, WORK),
     Workload("string-8x8", UniqueString, 8, M, STRING),
     Workload("hot-8x8", Hot, 8, 2 * M, HOT),
@@ -85,6 +93,10 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     Workload("values-hot-8x8", ValuesHot, 8, 2 * M, &[Figure("", "ns/value", 0, &[Less(3.0, HAND), Less(3.0, LOCK)]), EACH]),
     Workload("values-even-2x2", ValuesEven, 2, M, &[Figure("", "ns/value", 0, &[Less(0.5, SHARDED)]), EACH]),
     Workload("values-skewed-2x2", ValuesSkewed, 2, M, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)]), EACH]),
+    Workload("values-even-many-1x1", ValuesEvenMany, 1, M, VALUES_MANY),
+    Workload("values-even-many-2x2", ValuesEvenMany, 2, M, VALUES_MANY),
+    Workload("values-skewed-many-1x1", ValuesSkewedMany, 1, M, VALUES_MANY),
+    Workload("values-skewed-many-2x2", ValuesSkewedMany, 2, M, VALUES_MANY),
     Workload("values-even-work-2x2", ValuesEvenWork, 2, 200 * K, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)]), EACH]),
     Workload("values-skewed-work-2x2", ValuesSkewedWork, 2, 200 * K, &[Figure("", "ns/value", 0, &[Less(1.0, SHARDED)]), EACH]),
     Workload("levels-cycle", LevelsCycle, 1, 2 * M, &[Figure("", "ns/key", 5, &[Less(1.0 / 1.3, ONE), Less(1.0, LOCK)])]),
@@ -150,6 +162,16 @@ const STRING: &[Figure] = &[Figure("", "ns/key", 0, &[Less(3.0, GO), Less(1.5, L
 const VALUES_DISTINCT: &[Figure] = &[
     Figure("", "ns/value", 0, &[Less(2.0, HAND), Less(2.0, LOCK)]),
     EACH,
+];
+const VALUES_MANY: &[Figure] = &[
+    Figure("", "ns/value", 0, &[Less(1.5, LOCK), Less(0.5, SHARDED)]),
+    EACH,
+];
+const BURST: &[Figure] = &[
+    Figure("fresh", "ns/key", 0, &[Less(1.0, LOCK)]),
+    Figure("third", "ns/key", 0, &[Less(0.8, LOCK)]),
+    Figure("fresh, many", "ns/key", 0, &[Less(1.2, LOCK)]),
+    Figure("third, many", "ns/key", 0, &[Less(0.8, LOCK)]),
 ];
 const EACH: Figure = Figure("events of a delivery", "events", 0, &[]);
 const HOT: &[Figure] = &[

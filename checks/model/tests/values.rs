@@ -59,6 +59,8 @@ fn op() -> impl Strategy<Value = ValueOp> {
     let key = any::<u16>;
     prop_oneof![
         8 => key().prop_map(ValueOp::Put),
+        4 => (key(), which(), which())
+            .prop_map(|(first, stride, count)| ValueOp::PutAll(first, stride, count % 40)),
         25 => (key(), settings(), any::<bool>(), any::<bool>())
             .prop_map(|(key, how, update, tracked)| ValueOp::Enter(key, how, Verb { update, tracked })),
         4 => key().prop_map(ValueOp::Update),

@@ -29,6 +29,7 @@ use crate::keys::link::has_room_for;
 use crate::keys::node::{Node, NodeRef};
 use crate::keys::seat::Seat;
 use crate::keys::times::Times;
+use crate::sync::prefetch;
 
 /// A chunk takes a page, or room for this many nodes if they are large.
 const CHUNK_BYTES: usize = 4096;
@@ -140,7 +141,7 @@ impl<K, V> Slab<K, V> {
     /// [`FEWEST_NODES`] with all that can be behind them.
     const ALIGN: usize = {
         let fewest =
-            Self::FIRST_SLOT + FEWEST_NODES * Self::stride(SideData::ALL) + ALLOCATOR_HEADER;
+            Self::FIRST_SLOT + FEWEST_NODES * Self::stride_with(SideData::ALL) + ALLOCATOR_HEADER;
         let align = fewest.next_power_of_two();
         if align > CHUNK_BYTES {
             align
@@ -168,7 +169,7 @@ impl<K, V> Slab<K, V> {
         (to_seat::<K>(data.timed) + seat).next_multiple_of(align_of::<Carried<V>>())
     }
 
-    const fn stride(data: SideData) -> usize {
+    const fn stride_with(data: SideData) -> usize {
         let carried = if data.carries {
             size_of::<Carried<V>>()
         } else {
@@ -187,7 +188,7 @@ impl<K, V> Slab<K, V> {
 
     /// Creates the empty slab of a shard, with room for `side_data` behind the nodes.
     pub(crate) fn new(shard: u32, side_data: SideData) -> Self {
-        let stride = Self::stride(side_data);
+        let stride = Self::stride_with(side_data);
         let slots = (Self::ALIGN - ALLOCATOR_HEADER - Self::FIRST_SLOT) / stride;
         Slab {
             chunks: Vec::new(),
@@ -199,6 +200,11 @@ impl<K, V> Slab<K, V> {
             side_data,
             _nodes: PhantomData,
         }
+    }
+
+    /// Returns the bytes of a slot.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride as usize
     }
 
     /// Returns the distance of a slot from the start of its chunk.
@@ -257,6 +263,16 @@ impl<K, V> Slab<K, V> {
         unsafe {
             let chunk = *self.chunks.get_unchecked(number);
             NodeRef(NonNull::new_unchecked(chunk.byte_add(distance).cast()))
+        }
+    }
+
+    /// Prefetches the first line of a node, whose index may be any.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: NodeIndex) {
+        let number = (index.0 >> Self::DISTANCE_BITS) as usize;
+        let distance = index.0 as usize % (1 << Self::DISTANCE_BITS) * UNIT;
+        if let Some(chunk) = self.chunks.get(number) {
+            prefetch(chunk.wrapping_byte_add(distance));
         }
     }
 

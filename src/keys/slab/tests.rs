@@ -263,7 +263,7 @@ fn assert_layout<K>() {
         let half = Slab::<K, ()>::ALIGN / 2 - Slab::<K, ()>::FIRST_SLOT - ALLOCATOR_HEADER;
         assert!(
             layout.align() == CHUNK_BYTES
-                || half / Slab::<K, ()>::stride(SideData::ALL) < FEWEST_NODES,
+                || half / Slab::<K, ()>::stride_with(SideData::ALL) < FEWEST_NODES,
             "{name}: half a chunk would do"
         );
         assert_eq!(

@@ -59,6 +59,10 @@ pub(crate) fn default_shards() -> usize {
 
 pub(crate) const DEFAULT_RING: usize = 4;
 
+/// Keys are always added in chunks.
+pub(crate) static FAR: usize = 0;
+pub(crate) const FEW: usize = 2;
+
 /// Waits for another thread's next step.
 pub(crate) struct Backoff;
 
@@ -77,6 +81,8 @@ pub(crate) fn fence_after_rmw() {
     // Ordering: SeqCst; the caller names the partner.
     atomic::fence(atomic::Ordering::SeqCst);
 }
+
+pub(crate) fn prefetch<T>(_: *const T) {}
 
 /// The contract of atomic-waker, implemented with a mutex.
 ///

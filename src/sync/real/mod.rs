@@ -30,6 +30,19 @@ pub(crate) fn fence_after_rmw() {
     }
 }
 
+/// Asks the processor for the line of memory at this address, if it can be asked: a hint, for any address.
+#[inline]
+pub(crate) fn prefetch<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the instruction accesses no memory that the program can tell.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 /// The number of shards of a per-key limiter: well above the number of threads that call it at the
 /// same time.
 pub(crate) const LIMITER_SHARDS: usize = 32;
@@ -45,3 +58,10 @@ pub(crate) fn default_shards() -> usize {
 }
 
 pub(crate) const DEFAULT_RING: usize = 1024;
+
+/// Keys are added in chunks if the nodes take this many bytes: below that, they are in the processor's caches, or near enough.
+/// With debug assertions always, so that tests do.
+pub(crate) static FAR: usize = if cfg!(debug_assertions) { 0 } else { 1 << 23 };
+
+/// Fewer keys than this are added one by one.
+pub(crate) const FEW: usize = if cfg!(debug_assertions) { 2 } else { 16 };

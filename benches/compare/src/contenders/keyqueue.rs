@@ -9,7 +9,7 @@ use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Outcome, Workers};
 use keyqueue::{Item, WorkQueue, merge};
 
-use crate::keys::Key;
+use crate::keys::{Key, Tally};
 use crate::queue::{Delays, Event, Inboxes, Queue, Tasked};
 use crate::workload::{Kind, Round};
 use crate::workloads::{self, backlog, delay, groups, levels, limiter, paced, reconcile, values};
@@ -99,6 +99,29 @@ where
         item.done();
     }
 
+    fn add_all(&self, keys: impl Iterator<Item = Q::Owned>) {
+        self.add_all(keys);
+    }
+
+    fn deliver_some(&self, most: usize, delivered: &mut Tally) {
+        let batch = self.get_batch(most).expect("a key is queued");
+        batch
+            .iter()
+            .for_each(|item| delivered.count::<Q>(item.key().borrow()));
+        batch.done();
+    }
+
+    fn deliver_batches(&self, most: usize) -> Tally {
+        let mut delivered = Tally::default();
+        while let Some(batch) = self.get_batch(most) {
+            batch
+                .iter()
+                .for_each(|item| delivered.count::<Q>(item.key().borrow()));
+            batch.done();
+        }
+        delivered
+    }
+
     fn len(&self) -> usize {
         self.len()
     }
@@ -145,6 +168,18 @@ impl Inboxes for Values {
         while let Some(item) = self.0.get() {
             work(*item, item.value());
             item.done();
+        }
+    }
+
+    fn put_all(&self, events: impl Iterator<Item = (u64, Event)>) {
+        self.0
+            .put_all(events.map(|(key, event)| (key, vec![event])));
+    }
+
+    fn deliver_batches(&self, most: usize, mut work: impl FnMut(u64, &[Event])) {
+        while let Some(batch) = self.0.get_batch(most) {
+            batch.iter().for_each(|item| work(**item, item.value()));
+            batch.done();
         }
     }
 

@@ -42,7 +42,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::grouped_lock::GroupedLock;
 use super::leveled_lock::LeveledLock;
 use super::locked::spin;
-use crate::keys::Key;
+use crate::keys::{Key, Tally};
 use crate::queue::{Event, Inboxes, Queue, Tasked};
 use crate::workload::{Kind, Round};
 use crate::workloads::{self, backlog, groups, levels, limiter, values};
@@ -130,10 +130,24 @@ impl<K: Hash + Eq + Clone, V: Default> SingleLock<K, V> {
         own: impl FnOnce() -> (K, V),
         merge: impl FnOnce(&mut V),
     ) {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
+        let mut state = self.state.lock();
+        if self.add_locked(&mut state, hash, is_same, own, merge) {
+            self.pushed(state, 1);
+        }
+    }
+
+    /// Adds a key, and returns whether it is queued now.
+    #[inline]
+    fn add_locked(
+        &self,
+        state: &mut State<K, V>,
+        hash: u64,
+        is_same: impl Fn(&K) -> bool,
+        own: impl FnOnce() -> (K, V),
+        merge: impl FnOnce(&mut V),
+    ) -> bool {
         if state.shut_down {
-            return;
+            return false;
         }
         let ticket = state.next_ticket();
         let rehash = |(key, ..): &(K, u64, V)| self.hasher.hash_one(key);
@@ -148,27 +162,29 @@ impl<K: Hash + Eq + Clone, V: Default> SingleLock<K, V> {
                 {
                     merge(values);
                 }
+                false
             }
             Entry::Vacant(place) => {
                 let (key, values) = own();
                 place.insert((key.clone(), ticket, V::default()));
-                self.push(guard, (key, values));
+                state.queued.push_back((key, values));
+                true
             }
         }
     }
 
-    /// Queues a key that has its ticket already.
+    /// Unlocks, after `keys` were queued, and wakes consumers.
     #[inline]
-    fn push(&self, mut state: MutexGuard<'_, State<K, V>>, queued: (K, V)) {
-        state.queued.push_back(queued);
-        if state.queued.len() == 1 {
+    fn pushed(&self, mut state: MutexGuard<'_, State<K, V>>, keys: usize) {
+        if state.queued.len() == keys {
             // Ordering: Relaxed; a hint; a consumer that sees it takes the lock.
             self.ready.store(true, Ordering::Relaxed);
         }
-        if state.sleepers > 0 {
-            state.sleepers -= 1;
+        let wakes = keys.min(state.sleepers);
+        if wakes > 0 {
+            state.sleepers -= wakes;
             drop(state);
-            self.wake_up.notify_one();
+            (0..wakes).for_each(|_| _ = self.wake_up.notify_one());
         }
     }
 
@@ -188,6 +204,23 @@ impl<K: Hash + Eq + Clone, V: Default> SingleLock<K, V> {
         let mut state = self.state.lock();
         let queued = self.pop(&mut state);
         queued.or_else(|| self.wait(state))
+    }
+
+    /// Pops up to `most` keys with the lock taken once, after waiting for the first.
+    fn next_some(&self, most: usize, queued: &mut Vec<(K, V)>) {
+        let mut pop = || {
+            let mut state = self.state.lock();
+            queued.extend((0..most).map_while(|_| self.pop(&mut state)));
+            queued.is_empty().then_some(state)
+        };
+        if let Some(state) = pop() {
+            let first = self.wait(state);
+            queued.extend(first);
+            if !queued.is_empty() && most > 1 {
+                let mut state = self.state.lock();
+                queued.extend((1..most).map_while(|_| self.pop(&mut state)));
+            }
+        }
     }
 
     #[cold]
@@ -211,8 +244,47 @@ impl<K: Hash + Eq + Clone, V: Default> SingleLock<K, V> {
     #[inline]
     fn finish(&self, key: K, handled: V) {
         let hash = self.hasher.hash_one(&key);
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
+        let mut state = self.state.lock();
+        match self.finish_locked(&mut state, hash, key, handled) {
+            None => self.pushed(state, 1),
+            finished => {
+                drop(state);
+                drop(finished);
+            }
+        }
+    }
+
+    /// Ends the processing of keys with the lock taken once.
+    fn finish_all(&self, keys: &mut Vec<(K, V)>) {
+        let hashes: Vec<u64> = keys
+            .iter()
+            .map(|(key, _)| self.hasher.hash_one(key))
+            .collect();
+        let mut finished = Vec::with_capacity(keys.len());
+        let mut state = self.state.lock();
+        let mut pushed = 0;
+        for (hash, (key, handled)) in hashes.into_iter().zip(keys.drain(..)) {
+            match self.finish_locked(&mut state, hash, key, handled) {
+                None => pushed += 1,
+                done => finished.push(done),
+            }
+        }
+        match pushed {
+            0 => drop(state),
+            _ => self.pushed(state, pushed),
+        }
+        drop(finished);
+    }
+
+    /// Ends the processing of a key. Returns what is to be dropped, or `None` if the key is queued again.
+    #[inline]
+    fn finish_locked(
+        &self,
+        state: &mut State<K, V>,
+        hash: u64,
+        key: K,
+        handled: V,
+    ) -> Option<(K, K, V)> {
         let ticket = state.next_ticket();
         let Ok(mut known) = state.tickets.find_entry(hash, |(known, ..)| *known == key) else {
             unreachable!("a key that is processed is in the map");
@@ -221,11 +293,11 @@ impl<K: Hash + Eq + Clone, V: Default> SingleLock<K, V> {
         if *known_ticket == DIRTY {
             *known_ticket = ticket;
             let values = mem::replace(values, handled);
-            self.push(guard, (key, values));
+            state.queued.push_back((key, values));
+            None
         } else {
-            let (known, _) = known.remove();
-            drop(guard);
-            drop((known, key, handled));
+            let ((known, ..), _) = known.remove();
+            Some((known, key, handled))
         }
     }
 
@@ -262,6 +334,42 @@ impl<Q: Key + ?Sized, K: Stored<Q>> Queue<Q> for SingleLock<K> {
             || (K::store(key), ()),
             |()| (),
         );
+    }
+
+    fn add_all(&self, keys: impl Iterator<Item = K>) {
+        let keys: Vec<(u64, K)> = keys.map(|key| (self.hasher.hash_one(&key), key)).collect();
+        let mut state = self.state.lock();
+        let mut queued = 0;
+        for (hash, key) in &keys {
+            let own = || (key.clone(), ());
+            let is_queued = self.add_locked(&mut state, *hash, |known| known == key, own, |()| ());
+            queued += usize::from(is_queued);
+        }
+        if queued > 0 {
+            self.pushed(state, queued);
+        }
+    }
+
+    fn deliver_some(&self, most: usize, delivered: &mut Tally) {
+        let mut keys = Vec::with_capacity(most);
+        self.next_some(most, &mut keys);
+        keys.iter()
+            .for_each(|(key, ())| delivered.count(key.borrow()));
+        self.finish_all(&mut keys);
+    }
+
+    fn deliver_batches(&self, most: usize) -> Tally {
+        let mut delivered = Tally::default();
+        let mut keys = Vec::with_capacity(most);
+        loop {
+            self.next_some(most, &mut keys);
+            if keys.is_empty() {
+                return delivered;
+            }
+            keys.iter()
+                .for_each(|(key, ())| delivered.count(key.borrow()));
+            self.finish_all(&mut keys);
+        }
     }
 
     fn get(&self) -> Option<K> {
@@ -327,6 +435,46 @@ impl Inboxes for SingleLock<u64, Vec<Event>> {
         let merge = |events: &mut Vec<Event>| events.push(event);
         self.add_with(hash, |known| *known == key, own, merge);
         SPARE.set(spare);
+    }
+
+    fn put_all(&self, events: impl Iterator<Item = (u64, Event)>) {
+        // A buffer for each, in case that its key is idle; what is not needed is freed without the lock.
+        let mut spares = Vec::with_capacity(events.size_hint().0);
+        let hashed = |(key, event)| {
+            spares.push(Vec::with_capacity(1));
+            (self.hasher.hash_one(key), key, event)
+        };
+        let events: Vec<(u64, u64, Event)> = events.map(hashed).collect();
+        let mut state = self.state.lock();
+        let mut queued = 0;
+        for (hash, key, event) in events {
+            let own = || {
+                let mut events = spares.pop().unwrap_or_default();
+                events.push(event);
+                (key, events)
+            };
+            let merge = |events: &mut Vec<Event>| events.push(event);
+            let is_queued = self.add_locked(&mut state, hash, |known| *known == key, own, merge);
+            queued += usize::from(is_queued);
+        }
+        if queued > 0 {
+            self.pushed(state, queued);
+        }
+    }
+
+    fn deliver_batches(&self, most: usize, mut work: impl FnMut(u64, &[Event])) {
+        let mut keys = Vec::with_capacity(most);
+        loop {
+            self.next_some(most, &mut keys);
+            if keys.is_empty() {
+                return;
+            }
+            for (key, events) in &mut keys {
+                work(*key, events);
+                events.clear();
+            }
+            self.finish_all(&mut keys);
+        }
     }
 
     fn deliver(&self, mut work: impl FnMut(u64, &[Event])) {

@@ -5,6 +5,7 @@
 //! end, or are not a number.
 
 pub(crate) mod backlog;
+mod burst;
 pub(crate) mod delay;
 pub(crate) mod groups;
 mod hot;
@@ -28,6 +29,10 @@ const RECURRING: usize = 1024;
 const HOT: usize = 64;
 const RETURNING: usize = 100_000;
 
+/// Many at a time: keys added or events put, and keys got and finished.
+const CHUNK: usize = 128;
+const BATCH: usize = 64;
+
 /// Runs a round on a new queue of `u64` keys; `None` if the workload is not for every such queue.
 pub(crate) fn run_u64<C: Queue<u64>>(round: &Round<'_>) -> Option<Vec<f64>> {
     let Round { threads, count, .. } = *round;
@@ -36,6 +41,8 @@ pub(crate) fn run_u64<C: Queue<u64>>(round: &Round<'_>) -> Option<Vec<f64>> {
         Kind::Duplicate | Kind::DuplicateHandle => recurring::duplicate::<C>(round),
         Kind::Recur => recurring::recur::<C>(count),
         Kind::Unique => vec![unique::flow::<u64, C>(count, threads, Work::NONE)],
+        Kind::UniqueMany => vec![unique::many::<C>(count, threads)],
+        Kind::Burst => burst::run::<C>(count, threads),
         Kind::Work => unique::work::<C>(round),
         Kind::Memory => unique::memory::<C>(count),
         Kind::Start => unique::start::<C>(count),

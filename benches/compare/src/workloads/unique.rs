@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rig::heap::Meter;
 
-use super::cores;
+use super::{BATCH, CHUNK, cores};
 use crate::keys::{Key, Tally};
 use crate::queue::Queue;
 use crate::work::Work;
@@ -27,7 +27,27 @@ pub(super) fn flow<Q: Key + ?Sized, C: Queue<Q>>(count: usize, threads: usize, w
     race.ns / count as f64
 }
 
-/// The same with work for each key, and what exceeds the time of the work alone.
+/// The same, many at a time.
+pub(super) fn many<C: Queue<u64>>(count: usize, threads: usize) -> f64 {
+    let queue = &C::new();
+    let producer = |at| {
+        let share = count * at / threads..count * (at + 1) / threads;
+        let keys: Vec<C::Key> = share.map(|n| u64::nth(n).into()).collect();
+        move || {
+            let mut keys = keys.into_iter();
+            while keys.len() > 0 {
+                queue.add_all(keys.by_ref().take(CHUNK));
+            }
+        }
+    };
+    let producers = (0..threads).map(producer).collect();
+    let consumers = vec![|| queue.deliver_batches(BATCH); threads];
+    let race = queue.race(producers, consumers);
+    assert_eq!(race.delivered, Tally::of_first::<u64>(count));
+    race.ns / count as f64
+}
+
+/// With work for each key, and what exceeds the time of the work alone.
 pub(super) fn work<C: Queue<u64>>(round: &Round<'_>) -> Vec<f64> {
     let ideal = round.work_ns / round.threads.min(cores()) as f64;
     let whole = flow::<u64, C>(round.count, round.threads, round.work);

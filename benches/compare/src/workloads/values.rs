@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use super::HOT;
+use super::{BATCH, CHUNK, HOT};
 use crate::keys::{Key, Tally};
-use crate::queue::Inboxes;
+use crate::queue::{Event, Inboxes};
 use crate::race::race;
 use crate::workload::{Kind, Round};
 
@@ -41,45 +41,57 @@ pub(crate) fn run<C: Inboxes>(round: &Round<'_>) -> Option<Vec<f64>> {
     let no_work = || ();
     let figures = match round.kind {
         Kind::ValuesDistinct => {
-            flow::<C>(round, no_work, |producer, event| producer * share + event)
+            let key = |producer, event| producer * share + event;
+            flow::<C>(round, no_work, false, key)
         }
-        Kind::ValuesHot => flow::<C>(round, no_work, |_, event| event % HOT),
-        Kind::ValuesEven => flow::<C>(round, no_work, |_, event| scattered(event)),
-        Kind::ValuesSkewed => flow::<C>(round, no_work, |_, event| skewed(event)),
-        Kind::ValuesEvenWork => flow::<C>(round, two_us, |_, event| scattered(event)),
-        Kind::ValuesSkewedWork => flow::<C>(round, two_us, |_, event| skewed(event)),
+        Kind::ValuesHot => flow::<C>(round, no_work, false, |_, event| event % HOT),
+        Kind::ValuesEven => flow::<C>(round, no_work, false, |_, event| scattered(event)),
+        Kind::ValuesSkewed => flow::<C>(round, no_work, false, |_, event| skewed(event)),
+        Kind::ValuesEvenMany => flow::<C>(round, no_work, true, |_, event| scattered(event)),
+        Kind::ValuesSkewedMany => flow::<C>(round, no_work, true, |_, event| skewed(event)),
+        Kind::ValuesEvenWork => flow::<C>(round, two_us, false, |_, event| scattered(event)),
+        Kind::ValuesSkewedWork => flow::<C>(round, two_us, false, |_, event| skewed(event)),
         _ => return None,
     };
     Some(figures.into())
 }
 
 /// Nanoseconds for each event, with as many producers as consumers, and the events of each delivery. `key` is the number of the key of
-/// a producer's event, and `work` the work on each.
+/// a producer's event, and `work` the work on each. With `many`, events are put and keys delivered many at a time.
 fn flow<C: Inboxes>(
     &Round { threads, count, .. }: &Round<'_>,
     work: impl Fn() + Copy + Send + Sync,
+    many: bool,
     key: impl Fn(usize, usize) -> usize + Copy + Send + Sync,
 ) -> [f64; 2] {
     let queue = &C::new(threads);
     let deliveries = &AtomicU64::new(0);
     let last: Vec<Last> = (0..ORDERED).map(|_| Last::default()).collect();
-    let events = 1..=count / threads;
+    let events = 1..count / threads + 1;
 
     let producer = |producer| {
         let events = events.clone();
         move || {
-            for event in events {
+            let put = |event| {
                 let n = key(producer, event - 1);
                 let of = u64::nth(n);
                 let numbers = [n, producer, event].map(|number| number as u64);
-                queue.put(of, [of, numbers[0], numbers[1], numbers[2], 0, 0, 0, 0]);
+                (of, [of, numbers[0], numbers[1], numbers[2], 0, 0, 0, 0])
+            };
+            let mut events = events.map(put);
+            if many {
+                while events.len() > 0 {
+                    queue.put_all(events.by_ref().take(CHUNK));
+                }
+            } else {
+                events.for_each(|(key, event)| queue.put(key, event));
             }
         }
     };
     let consumer = || {
         let mut delivered = Tally::default();
         let mut times = 0;
-        queue.deliver(|key, events| {
+        let each = |key, events: &[Event]| {
             times += 1;
             for &[of, n, producer, event, ..] in events {
                 assert_eq!(of, key, "an event of another key");
@@ -93,7 +105,11 @@ fn flow<C: Inboxes>(
                 }
                 work();
             }
-        });
+        };
+        match many {
+            true => queue.deliver_batches(BATCH, each),
+            false => queue.deliver(each),
+        }
         deliveries.fetch_add(times, Ordering::Relaxed);
         delivered
     };

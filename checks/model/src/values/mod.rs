@@ -145,6 +145,20 @@ impl Lockstep<'_> {
                 let added = self.queue.put(key, value);
                 assert_eq!(added, self.model.put(key, Some(number)), "V1: put of {key}");
             }
+            ValueOp::PutAll(first, stride, count) => {
+                let numbers =
+                    (0..u16::from(count)).map(|at| first.wrapping_add(at * u16::from(stride)));
+                let keys: Vec<_> = numbers.map(|number| self.key(number)).collect();
+                let (mut items, mut expected) = (Vec::new(), 0);
+                for key in keys {
+                    let (number, value) = self.value();
+                    items.push((key, value));
+                    let added = self.model.put(key, Some(number));
+                    expected += usize::from(added == keyqueue::Added::Queued);
+                }
+                let queued = self.queue.put_all(items);
+                assert_eq!(queued, expected, "C14: puts from {first} on");
+            }
             ValueOp::Update(key) => {
                 let (key, (number, mut value)) = (self.key(key), self.value());
                 let added = self

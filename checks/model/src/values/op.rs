@@ -57,6 +57,8 @@ pub enum ValueOp {
     TakeLeft,
     /// Ends a delay now.
     RunNow(u16),
+    /// Puts to several keys in one call: the first, the distance, and how many.
+    PutAll(u16, u8, u8),
 }
 
 impl ValueOp {

@@ -1,0 +1,204 @@
+//! Many at a time keep every promise of one at a time (C14).
+
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use keyqueue::{Added, GetError, WorkQueue};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// More than two chunks, and more than the ring holds.
+const MANY: u32 = if cfg!(miri) { 300 } else { 1500 };
+
+fn take_all<K: Copy, V, S>(queue: &WorkQueue<K, V, S>) -> Vec<K> {
+    std::iter::from_fn(|| queue.try_get().ok().map(|item| *item.key())).collect()
+}
+
+#[test] // C1, C2, C14
+fn keys_of_all_shards_come_out_in_the_order_of_the_call_and_once() {
+    for (shards, ring) in [(2, 1), (8, 1024), (256, 64)] {
+        let builder = WorkQueue::builder().shards(shards).ring(ring);
+        let queue: WorkQueue<u32> = builder.build().unwrap();
+        let twice = (0..MANY).flat_map(|n| [n, n / 2]);
+        assert_eq!(queue.add_all(twice.collect::<Vec<_>>()), MANY as usize);
+        assert!(take_all(&queue).into_iter().eq(0..MANY));
+        // They are known now.
+        assert_eq!(queue.add_all((0..MANY).rev()), MANY as usize);
+        assert!(take_all(&queue).into_iter().eq((0..MANY).rev()));
+    }
+}
+
+#[test] // C1, C14
+fn keys_stay_behind_those_that_have_overflown() {
+    let queue = WorkQueue::<u32>::builder().ring(16).build().unwrap();
+    queue.add_all(0..100);
+    for first in (100..1000).step_by(30) {
+        // The ring has room now, and the overflow older keys.
+        let next = first - 100..first - 70;
+        assert!(
+            queue
+                .get_batch(30)
+                .unwrap()
+                .iter()
+                .map(|item| *item.key())
+                .eq(next)
+        );
+        queue.add_all(first..first + 30);
+    }
+    assert!(take_all(&queue).into_iter().eq(900..1000));
+}
+
+#[test] // C4, C12, C14
+fn keys_that_are_processed_are_added_once_more() {
+    let queue = WorkQueue::from_iter(0..100_u32);
+    let batch = queue.get_batch(70).unwrap();
+    assert_eq!((batch.len(), queue.len()), (70, 30));
+    assert!(batch.iter().map(|item| *item.key()).eq(0..70));
+    assert_eq!(queue.add_all((0..100).chain(0..100)), 0);
+    batch.done();
+    assert!(take_all(&queue).into_iter().eq((70..100).chain(0..70)));
+}
+
+#[test] // S1, C14
+fn a_queue_that_is_shut_down_refuses_them() {
+    let queue = WorkQueue::from_iter([1, 2, 3]);
+    queue.shut_down();
+    assert_eq!(queue.add_all(0..MANY), 0);
+    assert_eq!(take_all(&queue), [1, 2, 3]);
+    assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
+}
+
+#[test] // C5, C14
+fn keys_of_an_iterator_that_waits_are_delivered_as_they_come() {
+    let queue = Arc::new(WorkQueue::new());
+    let (sender, receiver) = mpsc::channel();
+    let adder = thread::spawn({
+        let queue = Arc::clone(&queue);
+        move || queue.add_all(receiver)
+    });
+    for key in 0..300 {
+        sender.send(key).unwrap();
+        // The iterator has no other key yet.
+        assert_eq!(*queue.get_timeout(PATIENCE).unwrap(), key);
+    }
+    drop(sender);
+    assert_eq!(adder.join().unwrap(), 300);
+}
+
+/// What a panicking call panics with; unwound quietly, past the panic hook.
+struct Blown;
+
+thread_local! {
+    static HASHES: Cell<u32> = const { Cell::new(u32::MAX) };
+    static EQS: Cell<u32> = const { Cell::new(u32::MAX) };
+}
+
+static ALIVE: AtomicI32 = AtomicI32::new(0);
+
+/// A key whose calls of `Hash` or of `Eq` panic after a number of them. All have the same hash but for a few bits.
+#[derive(Debug)]
+struct Key(u32);
+
+impl Key {
+    fn new(number: u32) -> Self {
+        ALIVE.fetch_add(1, Ordering::Relaxed);
+        Key(number)
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        ALIVE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn called(left: &'static thread::LocalKey<Cell<u32>>) {
+    left.set(left.get().saturating_sub(1));
+    if left.get() == 0 {
+        left.set(u32::MAX);
+        resume_unwind(Box::new(Blown));
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        called(&HASHES);
+        state.write_u32(self.0);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        called(&EQS);
+        self.0 == other.0
+    }
+}
+
+impl Eq for Key {}
+
+/// Takes all, each of which must be one of `0..60`, and once.
+fn numbers(queue: &WorkQueue<Key>) -> Vec<u32> {
+    let taken: Vec<u32> =
+        std::iter::from_fn(|| queue.try_get().ok().map(|item| item.key().0)).collect();
+    assert!(
+        taken.is_sorted_by(|one, other| one < other),
+        "{taken:?} are not in the order of the call"
+    );
+    taken
+}
+
+#[test] // C14
+fn a_panic_in_the_middle_leaves_each_key_added_or_not_and_the_queue_whole() {
+    for call in (1..130).step_by(if cfg!(miri) { 17 } else { 1 }) {
+        for which in [&HASHES, &EQS] {
+            let queue = WorkQueue::<Key>::builder()
+                .shards(2)
+                .ring(4)
+                .build()
+                .unwrap();
+            // Half of them are known, and idle.
+            queue.add_all((0..60).filter(|n| n % 2 == 0).map(Key::new));
+            drop(queue.get_batch(60));
+            which.set(call);
+            let keys: Vec<Key> = (0..60).map(Key::new).collect();
+            let end = catch_unwind(AssertUnwindSafe(|| queue.add_all(keys)));
+            let blown = which.replace(u32::MAX) == u32::MAX;
+            assert_eq!(end.is_err(), blown);
+            let queued = queue.len();
+            let taken = numbers(&queue);
+            assert_eq!(taken.len(), queued, "a key is queued and has no entry");
+            if std::ptr::eq(which, &HASHES) && end.is_err() {
+                // Those before it are added.
+                assert!(taken.into_iter().eq(0..call - 1));
+            }
+            // Whatever became of a key, it can be added now: none is stuck as queued.
+            assert_eq!(queue.add_all((0..60).map(Key::new)), 60);
+            assert!(numbers(&queue).into_iter().eq(0..60));
+            drop(queue);
+        }
+    }
+    assert_eq!(ALIVE.load(Ordering::Relaxed), 0);
+}
+
+#[test] // C14
+fn a_panic_of_the_iterator_leaves_what_it_gave_before_added() {
+    for given in [0, 1, 7, 127, 128, 129, 300] {
+        let queue = WorkQueue::new();
+        let keys = (0..1000_u32).map(|n| {
+            if n < given {
+                n
+            } else {
+                resume_unwind(Box::new(Blown))
+            }
+        });
+        let end = catch_unwind(AssertUnwindSafe(|| queue.add_all(keys)));
+        assert!(end.is_err_and(|cause| cause.is::<Blown>()));
+        assert!(take_all(&queue).into_iter().eq(0..given));
+        assert_eq!(queue.add(0), Added::Queued);
+    }
+}
