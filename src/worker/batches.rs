@@ -273,7 +273,12 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         // For each job, or of the part as a whole.
         let said: Result<Vec<Said<E>>, Said<E>> = match said {
             Ok(Ok(each)) if each.len() == keys => Ok(each.into_iter().map(Ok).collect()),
-            Ok(Ok(each)) => Err(Err(format!("{} verdicts for {keys} jobs", each.len()))),
+            Ok(Ok(each)) => {
+                let message = format!("{} verdicts for {keys} jobs", each.len());
+                // The drop of an error is user code.
+                each.into_iter().for_each(drop_caught);
+                Err(Err(message))
+            }
             Ok(Err(Verdict::Ok(outcome))) => Ok(all(outcome).collect()),
             Ok(Err(verdict)) => Err(Ok(verdict)),
             Err(message) => Err(Err(message)),

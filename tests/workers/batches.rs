@@ -188,6 +188,40 @@ fn a_batch_that_fails_is_tried_in_halves_until_the_bad_key_is_alone_and_a_dead_l
     }
 }
 
+/// An error whose drop panics.
+struct Bomb;
+
+impl fmt::Display for Bomb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is bad")
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        resume_unwind(Box::new("the drop of an error"));
+    }
+}
+
+#[test] // W10
+fn verdicts_for_another_number_of_jobs_whose_drop_panics_end_no_worker() {
+    for way in WAYS {
+        let (queue, receipts) = shut_down(0..4);
+        let calls = Calls::default();
+        let noted = Arc::clone(&calls);
+        way.run_batches(
+            Workers::new(&queue),
+            move |jobs: Jobs<'_, u64>| match note(&noted, &jobs).len() {
+                1 => vec![Ok(())],
+                count => (0..=count).map(|_| Err(Bomb)).collect(),
+            },
+        );
+        assert_eq!(taken(&calls).len(), 7, "{way:?}");
+        let mut ends = receipts.into_iter().map(Receipt::wait);
+        assert!(ends.all(|ended| ended == Ended::Done));
+    }
+}
+
 #[test] // W10
 fn a_batch_that_fails_is_cut_where_the_function_has_marked_a_job() {
     for way in WAYS {
