@@ -252,9 +252,10 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             for part in again.into_iter().rev() {
                 parts.push_front(part.into_iter().map(lend).collect());
             }
-            let held = |(item, report, span)| (lend(item), report, span);
+            // In this order: if this is cancelled, each report is dropped before its key is put back.
+            let held = |(item, report, span)| (report, lend(item), span);
             let held: Vec<_> = reports.into_iter().map(held).collect();
-            for (held, report, span) in held {
+            for (report, held, span) in held {
                 self.report(held, report, &span).await;
             }
             let_others_run().await;

@@ -141,6 +141,37 @@ fn a_report_that_is_cancelled_puts_the_rest_of_the_batch_back() {
     assert_eq!(take_all(&queue), [0, 1, 2, 3]);
 }
 
+#[test] // W10 W6 S16
+fn reports_that_are_cancelled_are_dropped_before_their_keys_go_back() {
+    struct Dropped<F: Fn()>(F);
+    impl<F: Fn()> Drop for Dropped<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    let queue = WorkQueue::new();
+    queue.add_all(0..4);
+    let states = Mutex::new(Vec::new());
+    let workers = Workers::new(&queue)
+        .concurrency(1)
+        .on_give_up_async(|key, _| {
+            let (states, queue) = (&states, &queue);
+            let state = move || states.lock().unwrap().push((*key, queue.state(&*key)));
+            let dropped = Dropped(state);
+            async move {
+                let _dropped = dropped;
+                pending::<()>().await;
+            }
+        });
+    let give_up = |jobs: Jobs<'static>| vec![Verdict::GiveUp("never"); jobs.len()];
+    let mut run = Box::pin(workers.run_batches_async(4, async |jobs| give_up(jobs)));
+    assert!(poll_until_idle(&mut run).is_pending());
+    drop(run);
+    let held = (0..4).map(|key| (key, State::Processing));
+    assert!(states.into_inner().unwrap().into_iter().eq(held));
+    assert_eq!(take_all(&queue), [0, 1, 2, 3]);
+}
+
 #[test] // W10 W2
 fn the_reports_of_a_batch_that_wait_are_awaited_one_after_the_other() {
     let queue = WorkQueue::new();
