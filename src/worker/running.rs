@@ -149,7 +149,10 @@ impl<K, V> Running<K, V> {
 
 impl<K, V> Drop for Running<K, V> {
     fn drop(&mut self) {
-        self.abort();
+        // After a join none is left but the thread that has joined the others, which goes on.
+        if !self.workers.is_empty() {
+            self.abort();
+        }
     }
 }
 

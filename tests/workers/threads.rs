@@ -427,6 +427,31 @@ fn a_worker_may_stop_and_join_the_others_or_drop_the_handle() {
     }
 }
 
+#[test] // W4 S2
+fn a_worker_that_joins_the_others_goes_on_with_what_is_queued_then() {
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::new();
+    let key = queue.handle(1);
+    let (handle, handle_at) = mpsc::channel::<Running<u64>>();
+    let (handle_at, calls) = (Mutex::new(handle_at), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&calls);
+    let workers = Workers::new(&queue).concurrency(1);
+    let running = workers.spawn(move |_| {
+        if count.fetch_add(1, Ordering::SeqCst) == 0 {
+            let running = handle_at.lock().unwrap().recv().unwrap();
+            key.add();
+            // There are no others.
+            running.join();
+        }
+    });
+    queue.add(1);
+    handle.send(running.unwrap()).unwrap();
+    eventually("it is dirty, and queued again", || {
+        calls.load(Ordering::SeqCst) == 2
+    });
+    assert!(queue.shut_down_with_drain().is_finished());
+}
+
 #[cfg(target_os = "linux")]
 #[test] // W4; c-r: "should not leak goroutines when stopped"
 fn stopped_workers_leave_no_thread_behind() {
