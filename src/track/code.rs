@@ -28,7 +28,17 @@ pub(super) fn write(progress: &Progress, most: usize) -> Vec<u8> {
     let Some(most) = most.checked_sub(HEAD) else {
         return Vec::new();
     };
-    let (runs, bits) = (runs(progress, most), bits(progress, most));
+    let runs = runs(progress, most);
+    let all = progress
+        .finished()
+        .iter()
+        .map(|range| range.end - range.start);
+    // If all runs fit, bits are of use only if they are shorter: those of a wide gap would need much memory.
+    let room = match all.sum::<u64>() == runs.offsets {
+        true => runs.bytes.len(),
+        false => most,
+    };
+    let bits = bits(progress, room);
     let better = bits.offsets > runs.offsets
         || bits.offsets == runs.offsets && bits.bytes.len() < runs.bytes.len();
     let (code, fits) = if better { (BITS, bits) } else { (RUNS, runs) };

@@ -214,3 +214,16 @@ fn what_was_passed_is_forgotten() {
     (0..2000).for_each(|offset| _ = again.begin(offset));
     assert_eq!(again.0.lock().remembered.len(), 0);
 }
+
+#[test] // A1: memory is bounded by what is in hand
+fn a_wide_gap_needs_no_room() {
+    let tracker = Tracker::new(0);
+    for offset in [0, 1 << 60, (1 << 60) + 5] {
+        tracker.begin(offset);
+    }
+    let progress = tracker.progress();
+    for as_text in [false, true] {
+        assert_eq!(written(&progress, usize::MAX, as_text), progress);
+    }
+    assert_eq!(progress.to_bytes(usize::MAX), progress.to_bytes(40));
+}
