@@ -4,10 +4,11 @@
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::Waker;
 
 use crate::batches::{Calls, Jobs, keys, note, taken};
 use crate::common::timed::HOUR;
-use crate::common::{eventually, poll_until_idle, take_all, waiting, watchdog};
+use crate::common::{eventually, poll, poll_until_idle, take_all, waiting, watchdog};
 use crate::jobs::WAYS;
 use keyqueue::worker::{DeadLetters, Job, Verdict, Workers};
 use keyqueue::{LeftReason, State, UpTo, WorkQueue, merge};
@@ -196,6 +197,25 @@ fn the_reports_of_a_batch_that_wait_are_awaited_one_after_the_other() {
     let reported = (0..4).map(|key| (key, State::Processing));
     assert!(reports.into_inner().unwrap().into_iter().eq(reported));
     assert!((0..4).all(|key| queue.state(&key) == State::Idle));
+}
+
+#[test] // W10 W6
+fn other_tasks_run_after_each_part_of_a_batch() {
+    let queue = WorkQueue::from_iter([0, 1, 2, 3]);
+    queue.shut_down();
+    let calls = Calls::default();
+    let workers = Workers::new(&queue).concurrency(1);
+    let mut run = Box::pin(workers.run_batches_async(2, async |jobs: Jobs<'static>| {
+        match note(&calls, &jobs).len() {
+            1 => Ok(()),
+            _ => Err("in halves"),
+        }
+    }));
+    for number in 1..=6 {
+        assert!(poll(&mut run, Waker::noop()).is_pending());
+        assert_eq!(calls.lock().unwrap().len(), number);
+    }
+    assert!(poll(&mut run, Waker::noop()).is_ready());
 }
 
 #[test] // W10 W4

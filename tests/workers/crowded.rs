@@ -244,6 +244,36 @@ fn a_second_outage_gives_nothing_up_either() {
     }
 }
 
+#[test] // B5 W10
+fn a_success_in_the_same_batch_gives_no_other_key_of_it_up() {
+    let _watchdog = watchdog(60);
+    let (queue, time) = built(|builder| {
+        let backoff = ItemFastSlow::new(HOUR, HOUR, 1).unwrap();
+        builder.capacity(2).rate_limiter(backoff)
+    });
+    let (one_succeeds, given_up) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let workers = Workers::new(&queue).concurrency(1);
+    let workers = workers.on_give_up(|_, _| _ = given_up.fetch_add(1, Ordering::Relaxed));
+    let work = async |jobs: Vec<Job<'static, u64>>| {
+        let one = one_succeeds.load(Ordering::Relaxed);
+        let verdict = |job: &Job<'_, u64>| match one && **job == 0 {
+            true => Ok(()),
+            false => Err("no database"),
+        };
+        jobs.iter().map(verdict).collect::<Vec<_>>()
+    };
+    let mut work = Task::waiting(Box::pin(workers.run_batches_async(8, work)));
+    queue.add_all(0..8);
+    for (succeeds, retrying) in [(false, 8), (false, 8), (true, 7)] {
+        one_succeeds.store(succeeds, Ordering::Relaxed);
+        assert!(work.is_idle());
+        assert_eq!(queue.counts().retrying, retrying);
+        time.advance(HOUR);
+        queue.fire_due();
+    }
+    assert_eq!(given_up.load(Ordering::Relaxed), 0);
+}
+
 /// Lets keys 1 and 2, which fail, crowd a queue of one, while key 3 succeeds, and returns what became of 1 and 2.
 fn crowd(letters: Option<&DeadLetters<u64>>, hook: bool) -> (Vec<(u64, Reason)>, usize) {
     let (queue, time) = built(|builder| {

@@ -1,16 +1,18 @@
 //! The handle to workers in the background, which is one for threads and tasks: both are joined, drained and stopped by
 //! blocking and by awaiting.
 
-use std::future::ready;
+use std::future::{pending, ready};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
-use crate::common::timed::{HOUR, secs};
+use crate::common::timed::{HOUR, ms, secs};
 use crate::common::{eventually, poll_until_idle, watchdog};
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Job, Running, Workers};
 use keyqueue::{Added, WorkQueue};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+use tokio::task::yield_now;
 
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
@@ -67,7 +69,7 @@ fn a_signal_ends_threads_and_tasks_after_what_they_hold() {
         let queue = WorkQueue::new();
         let mut running = started(&queue, tasks_of);
         queue.shut_down();
-        let never = std::future::pending::<()>();
+        let never = pending::<()>();
         let drained = runtime.block_on(running.run_until(never, HOUR));
         assert!(drained.is_finished());
     }
@@ -107,7 +109,7 @@ fn tasks_that_are_never_polled_or_whose_runtime_ends_have_ended() {
         let holds = holds.clone();
         let work = move |_| {
             let _ = &holds;
-            std::future::pending::<()>()
+            pending::<()>()
         };
         Workers::new(&queue)
             .concurrency(2)
@@ -126,4 +128,68 @@ fn tasks_that_are_never_polled_or_whose_runtime_ends_have_ended() {
     drop(holds);
     assert!(held.recv().is_err(), "what they held is dropped");
     assert_eq!(queue.len(), 1);
+}
+
+#[test] // W8
+fn a_join_that_blocks_waits_for_tasks() {
+    let _watchdog = watchdog(60);
+    let runtime = runtime();
+    let queue = WorkQueue::new();
+    queue.add_all(0..100);
+    queue.shut_down();
+    let done = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&done);
+    let workers = Workers::new(&queue).concurrency(2);
+    let running = workers.spawn_on(runtime.handle(), move |_| {
+        let done = Arc::clone(&counted);
+        async move {
+            yield_now().await;
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    running.unwrap().join();
+    assert_eq!(done.load(Ordering::Relaxed), 100);
+}
+
+#[tokio::test] // W8
+async fn workers_have_ended_once_the_last_one_has() {
+    let queue = WorkQueue::from_iter([1]);
+    let (goes_on, work) = (Arc::new(Notify::new()), Workers::new(&queue).concurrency(2));
+    let waits = Arc::clone(&goes_on);
+    let running = work.spawn_on(&tokio::runtime::Handle::current(), move |_: Job<'_, _>| {
+        let waits = Arc::clone(&waits);
+        async move { waits.notified().await }
+    });
+    let running = running.unwrap();
+    queue.shut_down();
+    // The runtime has one thread: each task has had its turns.
+    for _ in 0..10 {
+        yield_now().await;
+        assert!(!running.is_finished());
+    }
+    goes_on.notify_one();
+    running.join_async().await;
+}
+
+#[test] // S5 W8
+fn a_drain_whose_time_is_over_aborts_the_reports_of_dropped_retries() {
+    let _watchdog = watchdog(60);
+    let runtime = runtime();
+    for blocking in [true, false] {
+        let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
+        let queue = WorkQueue::builder().rate_limiter(limiter).build().unwrap();
+        queue.add(1);
+        let workers = Workers::new(&queue).concurrency(1);
+        let workers = workers.on_give_up_async(|_, _| pending());
+        let fails = |_| ready(Err::<(), _>("no route"));
+        let mut running = workers.spawn_on(runtime.handle(), fails).unwrap();
+        eventually("it has failed", || queue.counts().delayed == 1);
+        let drained = match blocking {
+            true => running.drain_within(ms(5)),
+            false => runtime.block_on(running.drain_within_async(ms(5))),
+        };
+        assert!(drained.is_finished());
+        eventually("the report is aborted", || running.is_finished());
+        assert_eq!(queue.take_left().len(), 1);
+    }
 }
