@@ -32,7 +32,7 @@
 //! | it is dropped, moved elsewhere or leaked | the same as a job alone ([`super::job`]): a value that is elsewhere is taken |
 //! | its value is changed, and its part fails as a whole | the next call gets the value as it is |
 //! | its value is taken, and its part fails as a whole | fails, as a job alone does that fails without its value |
-//! | the future is cancelled | the jobs that are not settled yet are added again, in order |
+//! | the future is cancelled | the jobs that are not settled yet are added again, in the order of the parts |
 //! | an abort, of threads | the thread ends after its batch |
 //! | an abort, of tasks | is cancelled |
 //! | a shut-down | the batch is tried to its end; a linger ends; retries are refused |

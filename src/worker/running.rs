@@ -117,7 +117,7 @@ impl<K, V> Running<K, V> {
 
     /// Blocks until the workers have ended, which they do once the queue is shut down and empty, or
     /// after [`abort`](Self::abort). Does neither itself. A thread of these workers that calls this does not wait for
-    /// itself; a task would wait forever.
+    /// itself, but the others may wait for its key, if that was added again before a shut-down; a task waits forever.
     pub fn join(mut self) {
         let myself = thread::current().id();
         for worker in mem::take(&mut self.workers) {
