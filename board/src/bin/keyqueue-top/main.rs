@@ -12,13 +12,15 @@ mod screen;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use poll::{Board, Look};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use signal_hook::consts::{SIGHUP, SIGTERM};
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -59,8 +61,10 @@ fn once(board: &Board) -> Result<(), String> {
     let first = board.look(None)?;
     thread::sleep(INTERVAL);
     let second = board.look(Some(&first))?;
-    let mut text = screen::lines(&board.address, &second).join("\n");
-    text.push('\n');
+    let lines = screen::printed(&board.address, &second).into_iter();
+    let text: String = lines
+        .map(|row| row.text.trim_end().to_owned() + "\n")
+        .collect();
     match io::stdout().write_all(text.as_bytes()) {
         // The reader has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -85,31 +89,60 @@ fn watch(board: Board) -> Result<(), String> {
             thread::sleep(INTERVAL);
         }
     });
+    // Either leaves the terminal as it was.
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGHUP] {
+        let registered = signal_hook::flag::register(signal, Arc::clone(&stopped));
+        registered.map_err(|error| format!("cannot wait for signals: {error}"))?;
+    }
     let terminal = ratatui::try_init();
     let mut terminal = terminal.map_err(|error| format!("no terminal (or --once): {error}"))?;
-    let mut last: Option<Look> = None;
-    let mut trouble = Some("asking the board".to_owned());
+    let mut last: Option<(Instant, Look)> = None;
+    let mut error = Some("nothing was seen yet".to_owned());
+    let mut from = 0_usize;
     let mut show = || -> io::Result<()> {
-        loop {
+        // Ordering: Relaxed; nothing else is read because of it.
+        while !stopped.load(Ordering::Relaxed) {
             for look in looks.try_iter() {
                 match look {
-                    Ok(look) => (last, trouble) = (Some(look), None),
-                    Err(error) => trouble = Some(error),
+                    Ok(look) => (last, error) = (Some((Instant::now(), look)), None),
+                    Err(why) => error = Some(why),
                 }
             }
-            // Nothing was seen yet: that is not a board without queues.
-            let lines = last.as_ref().map(|last| screen::lines(&address, last));
-            let lines = lines.unwrap_or_default();
-            terminal.draw(|frame| screen::draw(frame, &lines, trouble.as_deref()))?;
+            let trouble = error.as_ref().map(|error| match &last {
+                Some((at, _)) => format!("as of {} s ago: {error}", at.elapsed().as_secs()),
+                None => error.clone(),
+            });
+            let mut page = 1;
+            terminal.draw(|frame| {
+                let (width, height) = (frame.area().width.into(), frame.area().height);
+                page = usize::from(height).saturating_sub(2).max(1);
+                // Nothing was seen yet: that is not a board without queues.
+                let lines = last
+                    .as_ref()
+                    .map(|(_, look)| screen::lines(&address, look, width));
+                let lines = lines.unwrap_or_default();
+                screen::draw(frame, &lines, &mut from, trouble.as_deref());
+            })?;
             if event::poll(KEYS)?
                 && let Event::Key(key) = event::read()?
             {
                 let control = key.modifiers.contains(KeyModifiers::CONTROL);
-                if key.code == KeyCode::Char('q') || control && key.code == KeyCode::Char('c') {
-                    return Ok(());
+                match key.code {
+                    KeyCode::Char('q') => return Ok(()),
+                    KeyCode::Char('c') if control => return Ok(()),
+                    KeyCode::Down => from += 1,
+                    KeyCode::Up => from = from.saturating_sub(1),
+                    KeyCode::PageDown => from += page,
+                    KeyCode::PageUp => from = from.saturating_sub(page),
+                    KeyCode::Home => from = 0,
+                    // As far as there are lines.
+                    KeyCode::End => from = usize::from(u16::MAX),
+                    _ => {}
                 }
             }
         }
+        Ok(())
     };
     let ended = show();
     ratatui::restore();

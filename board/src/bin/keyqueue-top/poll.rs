@@ -23,6 +23,7 @@ pub(crate) struct Board {
 #[derive(Clone)]
 pub(crate) struct Look {
     pub(crate) queues: Vec<Queue>,
+    pub(crate) fleets: Vec<Fleet>,
 }
 
 #[derive(Clone)]
@@ -41,9 +42,27 @@ pub(crate) struct Rates {
     pub(crate) failed: f64,
 }
 
+impl Queue {
+    pub(crate) fn keys(&self) -> Option<&Keys> {
+        Some(&self.detail.as_ref()?.keys)
+    }
+}
+
 #[derive(Deserialize)]
-struct Index {
+pub(crate) struct Index {
     queues: Vec<Summary>,
+    #[serde(default)]
+    fleets: Vec<Fleet>,
+}
+
+/// Without numbers if its server is away.
+#[derive(Clone, Deserialize)]
+pub(crate) struct Fleet {
+    pub(crate) name: String,
+    pub(crate) partitions: Option<u64>,
+    pub(crate) unowned: Option<u64>,
+    pub(crate) messages: Option<u64>,
+    pub(crate) dead_letters: Option<u64>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -82,6 +101,23 @@ struct Totals {
     failed: u64,
 }
 
+#[cfg(test)]
+impl Look {
+    /// A look that had no time for any queue.
+    pub(crate) fn of_index(index: Index) -> Self {
+        let (at, detail, rates) = (Instant::now(), None, None);
+        let queue = |summary| Queue {
+            at,
+            summary,
+            detail: detail.clone(),
+            rates,
+        };
+        let queues = index.queues.into_iter().map(queue).collect();
+        let fleets = index.fleets;
+        Look { queues, fleets }
+    }
+}
+
 /// Reads a header of the command line.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("it has no colon")?;
@@ -95,8 +131,11 @@ impl Board {
             true => address.to_owned(),
             false => format!("http://{address}"),
         };
+        // To follow a redirect would read the list, and none of the queues.
         let config = Agent::config_builder()
             .timeout_global(Some(LIMIT))
+            .max_redirects(0)
+            .max_redirects_will_error(false)
             .http_status_as_error(false);
         Board {
             address,
@@ -132,7 +171,8 @@ impl Board {
                 rates,
             });
         }
-        Ok(Look { queues })
+        let fleets = index.fleets;
+        Ok(Look { queues, fleets })
     }
 
     /// Returns the JSON of a page. `None`: there is no such page, or what it is about is gone.

@@ -6,60 +6,158 @@ use ratatui::style::Stylize;
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
-use crate::poll::{Look, Queue};
+use crate::poll::{Fleet, Look, Queue};
 
 /// The most keys in hand that are shown.
 const KEYS: usize = 20;
-/// The most characters of a name, and of a key.
+/// The most characters of a name, the fewest, and the most of a key.
 const NAME: usize = 24;
+const SHORTEST: usize = 8;
 const KEY: usize = 80;
+/// Of lines that are printed: all columns have room.
+const PRINTED: usize = 200;
 
-pub(crate) fn lines(address: &str, look: &Look) -> Vec<String> {
-    let mut lines = vec![printable(address, KEY), String::new()];
-    lines.push(format!(
-        "{:<NAME$} {:<9} {:>9} {:>7} {:>8} {:>6} {:>9} {:>9} {:>9}",
-        "QUEUE", "STATE", "QUEUED", "IN HAND", "DELAYED", "DEAD", "ENDED/S", "FAILED/S", "HELD FOR"
-    ));
-    lines.extend(look.queues.iter().map(row));
+pub(crate) struct Row {
+    pub(crate) text: String,
+    is_head: bool,
+}
+
+fn head(text: String) -> Row {
+    let is_head = true;
+    Row { text, is_head }
+}
+
+fn row(text: String) -> Row {
+    let is_head = false;
+    Row { text, is_head }
+}
+
+/// A column behind the name: what it is called, how wide it is, and its cell.
+type Column<T> = (&'static str, usize, fn(&T) -> String);
+
+/// In the order in which they find room.
+const QUEUES: [Column<Queue>; 8] = [
+    ("QUEUED", 8, |queue| summary(queue).0.to_string()),
+    ("IN HAND", 8, |queue| {
+        number(queue.keys().map(|keys| keys.processing))
+    }),
+    ("DELAYED", 8, |queue| {
+        number(queue.keys().map(|keys| keys.delayed))
+    }),
+    ("DEAD", 6, |queue| number(queue.summary.dead_letters)),
+    ("HELD FOR", 9, |queue| {
+        seconds(queue.keys().and_then(|keys| keys.in_hand.first()?.held))
+    }),
+    ("STATE", 10, |queue| printable(summary(queue).1, 9)),
+    ("ENDED/S", 8, |queue| {
+        rate(queue.rates.map(|rates| rates.ended))
+    }),
+    ("FAILED/S", 9, |queue| {
+        rate(queue.rates.map(|rates| rates.failed))
+    }),
+];
+
+const FLEETS: [Column<Fleet>; 4] = [
+    ("UNOWNED", 8, |fleet| number(fleet.unowned)),
+    ("MESSAGES", 9, |fleet| number(fleet.messages)),
+    ("DEAD", 6, |fleet| number(fleet.dead_letters)),
+    ("PARTITIONS", 11, |fleet| number(fleet.partitions)),
+];
+
+/// Returns the lines of a terminal of this width.
+pub(crate) fn lines(address: &str, look: &Look, width: usize) -> Vec<Row> {
+    let mut lines = vec![row(printable(address, KEY)), row(String::new())];
+    table(
+        "QUEUE",
+        &QUEUES,
+        &look.queues,
+        |queue| &queue.summary.name,
+        width,
+        &mut lines,
+    );
     if look.queues.is_empty() {
-        lines.push("There is no queue on the board.".into());
+        lines.push(row("There is no queue on the board.".into()));
+    }
+    if !look.fleets.is_empty() {
+        lines.push(row(String::new()));
+        table(
+            "FLEET",
+            &FLEETS,
+            &look.fleets,
+            |fleet| &fleet.name,
+            width,
+            &mut lines,
+        );
     }
     let mut held: Vec<_> = (look.queues.iter())
         .flat_map(|queue| {
-            let detail = queue.detail.iter();
-            let held = detail.flat_map(|detail| &detail.keys.in_hand);
+            let held = queue.keys().into_iter().flat_map(|keys| &keys.in_hand);
             held.map(|held| (&*queue.summary.name, held))
         })
         .collect();
     held.sort_by(|(_, a), (_, b)| b.held.unwrap_or(0.0).total_cmp(&a.held.unwrap_or(0.0)));
-    lines.push(String::new());
-    lines.push(format!("{:>9} {:<NAME$} KEY IN HAND", "HELD FOR", "QUEUE"));
+    let name = NAME.min((width / 3).max(SHORTEST));
+    lines.push(row(String::new()));
+    lines.push(head(format!(
+        "{:>8} {:<name$} KEY IN HAND",
+        "HELD FOR", "QUEUE"
+    )));
     lines.extend(held.iter().take(KEYS).map(|(queue, held)| {
-        let (queue, key) = (printable(queue, NAME), printable(&held.key, KEY));
-        format!("{:>9} {queue:<NAME$} {key}", seconds(held.held))
+        let (queue, key) = (printable(queue, name), printable(&held.key, KEY));
+        row(format!("{:>8} {queue:<name$} {key}", seconds(held.held)))
     }));
     lines
 }
 
-fn row(queue: &Queue) -> String {
+/// Returns the lines of a text without a terminal.
+pub(crate) fn printed(address: &str, look: &Look) -> Vec<Row> {
+    lines(address, look, PRINTED)
+}
+
+/// Adds a table with as many columns as there is room for.
+fn table<T>(
+    title: &str,
+    columns: &[Column<T>],
+    of: &[T],
+    name_of: impl Fn(&T) -> &String,
+    width: usize,
+    to: &mut Vec<Row>,
+) {
+    let mut room = width.saturating_sub(SHORTEST);
+    let fits = |(_, width, _): &&Column<T>| {
+        let fits = *width <= room;
+        room = room.saturating_sub(*width);
+        fits
+    };
+    let columns: Vec<_> = columns.iter().take_while(fits).collect();
+    let used: usize = columns.iter().map(|(_, width, _)| width).sum();
+    let name = width.saturating_sub(used).clamp(SHORTEST, NAME);
+    let line = |first: &str, cell: &dyn Fn(&Column<T>) -> String| {
+        let cells = columns
+            .iter()
+            .map(|column| format!("{:>1$}", cell(column), column.1));
+        format!("{first:<name$}{}", cells.collect::<String>())
+    };
+    to.push(head(line(title, &|(title, ..)| (*title).to_owned())));
+    to.extend(of.iter().map(|it| {
+        let cell = |(_, _, cell): &Column<T>| cell(it);
+        row(line(&printable(name_of(it), name - 1), &cell))
+    }));
+}
+
+/// What a later look than that of the list has found, if there was one.
+fn summary(queue: &Queue) -> (u64, &str) {
     let detail = queue.detail.as_ref();
-    // A later look than that of the list.
     let summary = detail.map_or(&queue.summary, |detail| &detail.queue);
-    let (name, state) = (printable(&summary.name, NAME), printable(&summary.state, 9));
-    let number = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
-    let rate = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.1}"));
-    let keys = detail.map(|detail| &detail.keys);
-    let longest = keys.and_then(|keys| keys.in_hand.first()?.held);
-    format!(
-        "{name:<NAME$} {state:<9} {:>9} {:>7} {:>8} {:>6} {:>9} {:>9} {:>9}",
-        summary.queued,
-        number(keys.map(|keys| keys.processing)),
-        number(keys.map(|keys| keys.delayed)),
-        number(summary.dead_letters),
-        rate(queue.rates.map(|rates| rates.ended)),
-        rate(queue.rates.map(|rates| rates.failed)),
-        seconds(longest),
-    )
+    (summary.queued, &summary.state)
+}
+
+fn number(number: Option<u64>) -> String {
+    number.map_or("-".into(), |number| number.to_string())
+}
+
+fn rate(rate: Option<f64>) -> String {
+    rate.map_or("-".into(), |rate| format!("{rate:.1}"))
 }
 
 fn seconds(time: Option<f64>) -> String {
@@ -81,17 +179,25 @@ fn printable(text: &str, most: usize) -> String {
     cut
 }
 
-pub(crate) fn draw(frame: &mut Frame<'_>, lines: &[String], trouble: Option<&str>) {
-    let rows = Layout::vertical([Constraint::Min(3), Constraint::Length(1)]);
+/// Draws the lines from `from` on, which it keeps within what there is. Old ones are dim, under a line that says why.
+pub(crate) fn draw(frame: &mut Frame<'_>, lines: &[Row], from: &mut usize, trouble: Option<&str>) {
+    let rows = Layout::vertical([Constraint::Min(1), Constraint::Length(1)]);
     let [all, foot] = rows.areas(frame.area());
-    let is_head = |line: &str| line.ends_with("HELD FOR") || line.starts_with(" HELD FOR");
-    let lines = lines.iter().map(|line| match is_head(line) {
-        true => Line::from(&**line).bold(),
-        false => Line::from(&**line),
+    let height = usize::from(all.height);
+    *from = (*from).min(lines.len().saturating_sub(height));
+    let shown = lines.iter().skip(*from).take(height);
+    let shown = shown.map(|row| match (trouble.is_some(), row.is_head) {
+        (true, _) => Line::from(&*row.text).dim(),
+        (false, true) => Line::from(&*row.text).bold(),
+        (false, false) => Line::from(&*row.text),
     });
-    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), all);
+    frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), all);
+    let below = lines.len().saturating_sub(*from + height);
     let foot_line = match trouble {
         Some(trouble) => Line::from(trouble).red(),
+        None if below > 0 || *from > 0 => Line::from(format!(
+            "q ends, arrows and pages scroll: {below} lines below"
+        )),
         None => Line::from("q ends"),
     };
     frame.render_widget(foot_line, foot);
@@ -107,5 +213,36 @@ mod tests {
         assert_eq!(printable("a\u{202e}gnp\u{200b}", 9), "a?gnp?");
         assert_eq!(printable("abcd", 4), "abcd");
         assert_eq!(printable("abcde", 4), "abc…");
+    }
+
+    #[test]
+    fn columns_that_find_no_room_are_left_out_and_no_number_is_cut() {
+        let look = serde_json::json!({"queues": [
+            {"name": "QUEUE HELD FOR and more of it", "state": "shut down", "queued": 1_234_567, "dead_letters": 7},
+        ], "fleets": [
+            {"name": "jobs", "partitions": 16, "unowned": 3, "messages": 120, "dead_letters": null},
+        ]});
+        let look = Look::of_index(serde_json::from_value(look).unwrap());
+        for (width, last) in [(40, "DEAD"), (80, "FAILED/S"), (200, "FAILED/S")] {
+            let lines = lines("http://localhost", &look, width);
+            let of = |start: &str| {
+                lines
+                    .iter()
+                    .find(|row| row.text.starts_with(start))
+                    .unwrap()
+            };
+            let (titles, queue) = (of("QUEUE  "), of("QUEUE H"));
+            assert!(titles.is_head && !queue.is_head);
+            assert!(titles.text.ends_with(last), "{width}: {}", titles.text);
+            for row in [titles, queue] {
+                assert!(row.text.chars().count() <= width, "{width}: {}", row.text);
+            }
+            assert!(queue.text.contains(" 1234567 "), "{}", queue.text);
+            assert!(
+                of("jobs").text.contains(" 3      120     -"),
+                "{}",
+                of("jobs").text
+            );
+        }
     }
 }
