@@ -25,9 +25,9 @@
 //! * The iterator is user code, and may wait. A chunk takes no more keys than the iterator says that it has
 //!   ([`Iterator::size_hint`]): of one that does not know, such as that of a channel, each key is added before the next one is
 //!   taken. If the iterator or `Hash` panics, what was taken before is added.
-//! * One by one is as fast while the nodes are in the processor's caches, so a small queue adds so. Keys and values that are large,
-//!   too. So does a queue with an order
-//!   of its own or times, and one without values whose adds have more to do: that has a bound, or supersedes delays.
+//! * Keys are added one by one in a small queue, whose nodes are in the processor's caches, where that is as fast; if they are
+//!   large with their values; in a queue that has levels, groups, a pace or times; and in one without values that has a bound or
+//!   supersedes delays.
 //!
 //! # A batch
 //!
@@ -83,7 +83,10 @@ pub(crate) fn in_chunks<K, V>(
     loop {
         let most = items.size_hint().0.min(CHUNK);
         if most >= FEW && size_of::<Addition<K, V>>() <= LARGEST && is_far() {
-            add_chunk(items.by_ref().take(most), &hash_of, &mut many);
+            if add_chunk(items.by_ref().take(most), &hash_of, &mut many) < most {
+                // It had said that it has more.
+                return;
+            }
             continue;
         }
         let mut left = CHUNK;
@@ -97,13 +100,14 @@ pub(crate) fn in_chunks<K, V>(
     }
 }
 
+/// Returns how many items there were.
 // Never: it takes much of the stack.
 #[inline(never)]
 fn add_chunk<K, V>(
     items: impl Iterator<Item = (K, V)>,
     hash_of: impl Fn(&K) -> u64,
     mut many: impl FnMut(&mut [Addition<K, V>]),
-) {
+) -> usize {
     let mut chunk = [const { Addition::NONE }; CHUNK];
     let mut len = 0;
     let taken = catch_payload(|| {
@@ -122,6 +126,7 @@ fn add_chunk<K, V>(
         resume_unwind(payload);
     }
     many(chunk);
+    len
 }
 
 /// What becomes of the entry of a key that has become queued.

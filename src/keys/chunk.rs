@@ -19,7 +19,7 @@ pub(crate) const CHUNK: usize = 128;
 const LISTS: usize = 64;
 
 impl<K, V> Keys<K, V> {
-    /// Returns whether the nodes are so many that a lookup waits for memory, which chunks spare; below that, they only cost.
+    /// Returns whether the nodes are too many for the processor's caches, so that chunks save time; with fewer they only cost some.
     /// Looks at one shard, since hashes are spread.
     pub(crate) fn are_far(&self) -> bool {
         let len = self

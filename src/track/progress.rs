@@ -7,7 +7,7 @@ use crate::ConfigError;
 
 /// The bits of a character.
 const BITS: usize = 15;
-/// The characters of a text: so many from this one on, none of which is a surrogate, white space or ASCII.
+/// The first of the 32 768 characters of which a text is made. None of them is a surrogate, white space or ASCII.
 const FIRST: u32 = 0x3400;
 
 /// What is finished of a log: all below an offset, and ranges beyond it. See [`Tracker::progress`](super::Tracker::progress).

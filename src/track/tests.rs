@@ -29,7 +29,7 @@ fn written(progress: &Progress, room: usize, as_text: bool) -> Progress {
 enum Step {
     /// Reads the next message.
     Read,
-    /// Reads a message again that was read so many before.
+    /// Reads a message again: 0 is the last one that was read, 1 the one before it.
     Late(usize),
     /// Finishes one in hand.
     Finish(usize),

@@ -73,6 +73,30 @@ fn a_queue_that_is_shut_down_refuses_them() {
     assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
 }
 
+/// Says that it has more items than come.
+struct Boasting<I>(I);
+
+impl<I: Iterator> Iterator for Boasting<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.0.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (1000, None)
+    }
+}
+
+#[test] // C14
+fn an_iterator_that_says_that_it_has_more_than_come_ends() {
+    for len in [0, 1, 128, 129] {
+        let queue = WorkQueue::new();
+        assert_eq!(queue.add_all(Boasting(0..len)), len as usize);
+        assert_eq!(take_all(&queue), (0..len).collect::<Vec<u32>>());
+    }
+}
+
 #[test] // C5, C14
 fn keys_of_an_iterator_that_waits_are_delivered_as_they_come() {
     let queue = Arc::new(WorkQueue::new());
