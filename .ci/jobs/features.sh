@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What `cargo test` leaves out: .ci/jobs/features.sh [sqlite]. Tests and runs the examples, tests the suites of other queues and what
-# being watched costs, and checks each feature alone, and none. `sqlite`, for the night: the example that compiles SQLite.
+# being watched costs, and checks each feature alone, and none. `sqlite`, for the night: the examples
+# that compile SQLite, one of them with five million lines.
 source "$(dirname "$0")/../lib.sh"
 
 example() {
@@ -14,6 +15,8 @@ trap 'rm -rf "$work"' EXIT
 
 if [[ ${1:-} == sqlite ]]; then
     cargo test -p keyqueue-examples --features sqlite
+    cargo build --release -p keyqueue-examples --features sqlite --example import
+    cargo test --release -p keyqueue-examples --features sqlite --test import -- --ignored --nocapture
     awk 'BEGIN { for (n = 0; n < 100000; n++)
         printf "client-%d - - [09/Feb/2026:10:%02d:00 +0000] \"GET /\" 200 1\n", n * n % 997, n % 60 }' >"$work/access"
     example access_log --database "$work/counts" --once "$work/access"
