@@ -8,6 +8,7 @@ use std::time::Duration;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Outcome, Workers};
 use keyqueue::{Item, WorkQueue, merge};
+use smallvec::SmallVec;
 
 use crate::keys::{Key, Tally};
 use crate::queue::{Delays, Event, Inboxes, Queue, Tasked};
@@ -23,7 +24,7 @@ pub(super) fn run(round: &Round<'_>) -> Option<Vec<f64>> {
             .or_else(|| workloads::run_str::<WorkQueue<String>>(round))
             .or_else(|| delay::run::<WorkQueue<u64>>(round))
             .or_else(|| limiter::keyqueue(round))
-            .or_else(|| values::run::<Values>(round))
+            .or_else(|| values::run::<Values<Vec<Event>>>(round))
             .or_else(|| run_levels(round, 3))
             .or_else(|| groups::run(round, grouped)),
     }
@@ -36,6 +37,11 @@ pub(super) fn run_one_level(round: &Round<'_>) -> Option<Vec<f64>> {
         Kind::LevelsBacklog => None,
         _ => run_levels(round, 1).or_else(|| groups::run(round, |_| WorkQueue::new())),
     }
+}
+
+/// The workloads with values, whose first event needs no memory of its own.
+pub(super) fn run_in_place(round: &Round<'_>) -> Option<Vec<f64>> {
+    values::run::<Values<SmallVec<[Event; 1]>>>(round)
 }
 
 fn grouped(groups: u64) -> WorkQueue<u64> {
@@ -148,37 +154,75 @@ impl Tasked for WorkQueue<u64> {
     }
 }
 
-pub(super) struct Values(WorkQueue<u64, Vec<Event>>);
+/// Values that hold their events behind a pointer, or the first one in place.
+pub(super) struct Values<V>(WorkQueue<u64, V>);
 
-impl Inboxes for Values {
+/// Where several events are kept.
+pub(super) trait Events:
+    Default + Extend<Event> + IntoIterator<Item = Event> + Send + Sync + 'static
+{
+    fn one(event: Event) -> Self;
+    fn push(&mut self, event: Event);
+    fn all(&self) -> &[Event];
+}
+
+impl Events for Vec<Event> {
+    fn one(event: Event) -> Self {
+        vec![event]
+    }
+
+    fn push(&mut self, event: Event) {
+        // Most keys have one event, and `push` alone would make room for four.
+        self.reserve_exact(usize::from(self.is_empty()));
+        self.push(event);
+    }
+
+    fn all(&self) -> &[Event] {
+        self
+    }
+}
+
+impl Events for SmallVec<[Event; 1]> {
+    fn one(event: Event) -> Self {
+        Self::from_buf([event])
+    }
+
+    fn push(&mut self, event: Event) {
+        self.push(event);
+    }
+
+    fn all(&self) -> &[Event] {
+        self
+    }
+}
+
+impl<V: Events> Inboxes for Values<V> {
     fn new(_workers: usize) -> Self {
         let builder = WorkQueue::builder().merge(merge::append);
         Self(builder.build().expect("nothing is out of range"))
     }
 
     fn put(&self, key: u64, event: Event) {
-        self.0.entry(key).update(|events| {
-            // Most keys have one event, and `push` alone would make room for four.
-            events.reserve_exact(usize::from(events.is_empty()));
-            events.push(event);
-        });
+        self.0.entry(key).update(|events| events.push(event));
     }
 
     fn deliver(&self, mut work: impl FnMut(u64, &[Event])) {
         while let Some(item) = self.0.get() {
-            work(*item, item.value());
+            work(*item, item.value().all());
             item.done();
         }
     }
 
     fn put_all(&self, events: impl Iterator<Item = (u64, Event)>) {
         self.0
-            .put_all(events.map(|(key, event)| (key, vec![event])));
+            .put_all(events.map(|(key, event)| (key, V::one(event))));
     }
 
     fn deliver_batches(&self, most: usize, mut work: impl FnMut(u64, &[Event])) {
         while let Some(batch) = self.0.get_batch(most) {
-            batch.iter().for_each(|item| work(**item, item.value()));
+            batch
+                .iter()
+                .for_each(|item| work(**item, item.value().all()));
             batch.done();
         }
     }

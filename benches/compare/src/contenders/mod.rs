@@ -56,6 +56,7 @@ pub(crate) fn all() -> Vec<Contender> {
         client_go,
         priority_queue,
         Contender::new("one-level", "keyqueue", keyqueue::run_one_level),
+        Contender::new("in-place", "keyqueue smallvec", keyqueue::run_in_place),
         Contender::new(
             "single-lock",
             "parking_lot hashbrown foldhash",
