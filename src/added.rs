@@ -15,7 +15,8 @@ pub enum Added {
     Merged,
     /// The key is processing. It will be queued again, once, when it is done.
     Deferred,
-    /// The add will happen when its delay is over.
+    /// The add will happen when its delay is over, or the retry that it waits for
+    /// ([`adds_wait_for_retries`](crate::Builder::adds_wait_for_retries)).
     Delayed,
     /// The queue is shut down. Nothing changed, and the key will not be delivered for this add.
     ShutDown,

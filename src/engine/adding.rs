@@ -5,14 +5,13 @@
 //! Most adds find their key in the table, or have a handle to it, and either merge with an earlier
 //! add or make the key queued. That is the fast path. Everything else is in functions that are not
 //! inlined, and the fast path ends with a call of one of them: if the queue is shut down or timed,
-//! if adds supersede delays, if another thread holds the shard's lock, if the key is new, and to
+//! if adds and delays meet ([`super::meeting`]), if another thread holds the shard's lock, if the key is new, and to
 //! push the key's entry. Because it has nothing left to do after such a call, the fast path saves
 //! few registers; that took a fifth of its instructions.
 
 use super::Core;
 use crate::added::Added;
 use crate::fifo::groups::grouping::Ready;
-use crate::keys::delay::Delay;
 use crate::keys::node::{self, NodeRef, Pin, Queued};
 use crate::keys::state::{Admit, Level, State};
 use crate::keys::{PackedShard, Shard};
@@ -207,8 +206,8 @@ impl<K, V> Core<K, V> {
         Some(added.map(|added| self.after_add_slow(added)))
     }
 
-    /// Adds a key of this shard, if `share` has or gets room for it. Cancels its pending delay first, if
-    /// adds supersede delays, and records the add, if the queue is timed.
+    /// Adds a key of this shard, if `share` has or gets room for it, unless the add waits for its retry
+    /// ([`super::meeting`]). Records the add, if the queue is timed.
     #[inline(always)]
     pub(crate) fn add_found(
         &self,
@@ -219,7 +218,11 @@ impl<K, V> Core<K, V> {
     ) -> Option<node::Added<K>> {
         // SAFETY: found under the lock, which is held during the call.
         let found = unsafe { node.get() };
-        let level = self.supersede_delay(&found.delay, level, share);
+        // SAFETY: as above.
+        let pin = || unsafe { Pin::new(node) };
+        let Some(level) = self.meet_delay(&found.delay, level, share, pin) else {
+            return Some(node::Added::Delayed);
+        };
         // SAFETY: as above.
         let added = unsafe {
             node::add_locked_at(node, level, |state| {
@@ -232,20 +235,6 @@ impl<K, V> Core<K, V> {
         // SAFETY: as above.
         unsafe { self.note_added(&added) };
         Some(added)
-    }
-
-    /// Cancels the delay of a key, if adds supersede delays, whose shard is locked then. Returns the level of the
-    /// add, which is that of the delay if that was more urgent.
-    #[inline]
-    fn supersede_delay(&self, delay: &Delay, level: Level, share: &mut Share<'_>) -> Level {
-        match self.supersede.then(|| delay.cancel()).flatten() {
-            None => level,
-            Some(delayed) => {
-                self.note_cancelled();
-                share.receive(delayed.is_retry());
-                level.min(delayed.level())
-            }
-        }
     }
 
     #[inline]
@@ -290,35 +279,12 @@ impl<K, V> Core<K, V> {
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
         let shard = self.lock_for_delay(pin, share);
-        let level = self.supersede_delay(pin.delay(), level, share);
-        let added = self.add_in_share(pin, level, share);
+        let added = match self.meet_delay(pin.delay(), level, share, || pin.clone()) {
+            Some(level) => self.add_in_share(pin, level, share),
+            None => Some(node::Added::Delayed),
+        };
         drop(shard);
         added
-    }
-
-    /// Locks the shard of the pinned key, if its state and its delay are looked at together: if adds supersede delays, or
-    /// if this one may be refused, since a key that is delayed or queued needs no room. The lock keeps the delay from
-    /// ending in between, and a shut-down from visiting the node: it would find neither the delay nor the add. If adds
-    /// supersede delays, it also keeps one from being set.
-    pub(super) fn lock_for_delay(
-        &self,
-        pin: &Pin<K>,
-        share: &Share<'_>,
-    ) -> Option<Shard<'_, K, V>> {
-        (self.supersede || share.may_refuse()).then(|| self.keys.lock_of(pin))
-    }
-
-    /// Merges a delay into the pinned key, if that is queued or dirty, so that its delivery comes sooner. The lock of
-    /// its shard is held.
-    pub(super) fn merge_delay(&self, pin: &Pin<K>, level: Level) -> Option<node::Added<K>> {
-        // The room that was taken for the delay is kept until the end: if the key is idle after all, it needs it.
-        let merged = pin.add_at(level, |state| match state {
-            State::Queued | State::Dirty => Admit::Yes,
-            State::Idle | State::Processing => Admit::No,
-        })?;
-        // SAFETY: the key is pinned.
-        unsafe { self.note_added(&merged) };
-        Some(merged)
     }
 
     /// Adds the pinned key, and records the add, if the queue is timed.
@@ -391,6 +357,7 @@ impl<K, V> Core<K, V> {
             node::Added::Merged => Added::Merged,
             node::Added::Raised(pin) => self.raise(&pin),
             node::Added::Closed => Added::ShutDown,
+            node::Added::Delayed => Added::Delayed,
         }
     }
 

@@ -31,6 +31,7 @@ pub(crate) mod driver;
 pub(crate) mod left;
 pub(crate) mod lingering;
 pub(crate) mod many;
+mod meeting;
 #[cfg(feature = "metrics")]
 mod report;
 pub(crate) mod shutdown;
@@ -42,6 +43,7 @@ mod waiting;
 use std::time::Duration;
 
 use crate::added::Added;
+use crate::engine::meeting::Meeting;
 use crate::engine::shutdown::Closing;
 use crate::engine::timing::Watch;
 use crate::engine::values::Extras;
@@ -51,8 +53,8 @@ use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
 use crate::fifo::order::Order;
 use crate::keys::Keys;
 use crate::keys::carried::Carries;
-use crate::keys::delay::DelayPolicy;
 use crate::keys::node::{Node, Pin};
+use crate::keys::rule::{DelayPolicy, Rule};
 use crate::keys::seat::Seated;
 use crate::keys::slab::SideData;
 use crate::keys::state::Level;
@@ -76,8 +78,8 @@ pub(crate) struct Core<K, V> {
     /// `None` if the queue is not timed, its keys carry no values, and it has no order of its own and no
     /// bound.
     extras: Option<Box<Extras<K, V>>>,
-    /// Whether a plain add cancels the pending delay of its key (D5).
-    supersede: bool,
+    /// `None` if adds and the delays of their keys leave each other alone.
+    meeting: Option<Meeting>,
     /// Whether a drain delivers the pending delays.
     pub(crate) drain_delays: bool,
     name: Option<Box<str>>,
@@ -99,6 +101,8 @@ pub(crate) struct Settings {
     pub(crate) tick: Duration,
     pub(crate) policy: DelayPolicy,
     pub(crate) supersede: bool,
+    /// Whether adds wait for the retry of their key.
+    pub(crate) wait_for_retries: bool,
     pub(crate) drain_delays: bool,
     pub(crate) manual: bool,
     /// `None` records times if the queue has a name.
@@ -166,6 +170,7 @@ impl<K, V> Core<K, V> {
             // SAFETY: the nodes have what `side_data` says.
             carries: unsafe { Carries::new::<K>(side_data) },
         });
+        let meeting = Meeting::new(settings.supersede, settings.wait_for_retries);
         let has_extras = !side_data.is_empty() || room.is_some();
         let clock = settings.clock.get_or_insert_default().clone();
         let ordered = groups.map(|groups| {
@@ -189,7 +194,7 @@ impl<K, V> Core<K, V> {
             keys: Keys::new(settings.shards, side_data),
             fifo: Fifo::new(if ordered.is_some() { 1 } else { settings.ring }),
             getters: WaitList::new(),
-            closing: Closing::new(has_extras || settings.supersede),
+            closing: Closing::new(has_extras || meeting.is_some()),
             extras: has_extras.then(|| {
                 Box::new(Extras {
                     watch,
@@ -198,13 +203,16 @@ impl<K, V> Core<K, V> {
                     room,
                 })
             }),
-            supersede: settings.supersede,
+            meeting,
             drain_delays: settings.drain_delays,
             name: settings.name,
             timer: Timer::new(
                 clock,
                 nanos::saturating(settings.tick),
-                settings.policy,
+                Rule {
+                    policy: settings.policy,
+                    holds_retries: settings.wait_for_retries,
+                },
                 settings.manual,
             ),
             driver: Driver::new(),
@@ -264,18 +272,19 @@ impl<K, V> Core<K, V> {
             return added.map(|added| (added, matches!(added, Added::Queued | Added::Deferred)));
         }
         let shard = self.lock_for_delay(&pin, share);
-        if self.supersede
-            && let Some(merged) = self.merge_delay(&pin, level)
-        {
-            drop(shard);
-            let added = self.after_add_slow(merged);
-            pin.unpin();
-            if added.is_accepted() {
-                self.note(Event::Retried);
-            }
-            return Some((added, false));
-        }
         let retry = share.is_retry();
+        let level = match self.meet_add(&pin, level, retry) {
+            Ok(level) => level,
+            Err(merged) => {
+                drop(shard);
+                let added = self.after_add_slow(merged);
+                pin.unpin();
+                if added.is_accepted() {
+                    self.note(Event::Retried);
+                }
+                return Some((added, false));
+            }
+        };
         let admit = |pin: &Pin<K>| share.admit(true, || pin.is_known());
         let registered = self.timer.delay(pin, level, wait, retry, admit, shard);
         match registered {
@@ -283,10 +292,15 @@ impl<K, V> Core<K, V> {
             Registered::Closed => return Some((Added::ShutDown, false)),
             Registered::New => share.spend(),
             Registered::Moved | Registered::Kept => {}
+            Registered::Turned { .. } => {
+                // The room of the delay that it was is given back.
+                share.spend();
+                share.receive(false);
+            }
         }
         self.note(Event::Retried);
         self.driver.start(self);
-        Some((Added::Delayed, registered != Registered::Kept))
+        Some((Added::Delayed, registered.is_used()))
     }
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.

@@ -169,7 +169,7 @@ impl<K, V> Core<K, V> {
                 // SAFETY: by the caller's promise.
                 Added::Deferred(node) => unsafe { self.note_deferred(node) },
                 Added::Merged | Added::Raised(_) => self.note(Event::Merged),
-                Added::Queued(_) | Added::Closed => {}
+                Added::Queued(_) | Added::Closed | Added::Delayed => {}
             }
         }
     }

@@ -7,7 +7,7 @@
 //! | 63 | closed: the queue is shut down, and refuses delays |
 //! | 53..63 | a generation, which changes with each delay that is set |
 //! | 52 | a burst: the delay is debounced ([`crate::timer`] has its limit) |
-//! | 51 | the delay is a retry: it was set by a failure, where none was pending |
+//! | 51 | the delay is a retry: it was set by a failure, where none was pending; or, with a [rule](Rule) that holds retries, anywhere |
 //! | 48..51 | the level at which the key is added, in a queue with levels |
 //! | 0..48 | the due tick plus one; 0 means that no delay is pending |
 //!
@@ -38,6 +38,7 @@
 //!     reads the pending delay: kept        adds; the delivery reads data
 //! ```
 
+use crate::keys::rule::{Retry, Rule};
 use crate::keys::state::{LEVEL_BITS, Level};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::fence_after_rmw;
@@ -52,35 +53,6 @@ const GENERATION: u64 = BURST << 1;
 
 /// The latest tick that a delay can have.
 pub(crate) const LAST_TICK: u64 = TICK - 1;
-
-/// Which of two delays of one key is kept (promise D3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DelayPolicy {
-    /// The one that is due earlier, as in client-go.
-    #[default]
-    Earliest,
-    /// The one that is due later: a series of `add_after` calls then waits for a quiet moment.
-    #[doc(alias = "debounce")]
-    Latest,
-    /// The new one.
-    Replace,
-    /// The old one: a delay is set only if none is pending.
-    #[doc(alias = "throttle")]
-    KeepFirst,
-}
-
-impl DelayPolicy {
-    /// Returns whether a delay due at `new` replaces one due at `pending`.
-    fn replaces(self, new: u64, pending: u64) -> bool {
-        match self {
-            DelayPolicy::Earliest => new < pending,
-            DelayPolicy::Latest => new > pending,
-            DelayPolicy::Replace => new != pending,
-            DelayPolicy::KeepFirst => false,
-        }
-    }
-}
 
 /// A value of the word with a pending delay, which identifies one delay of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,13 +92,17 @@ pub(crate) enum Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
     /// The delay is pending; the caller owes the wheel an entry with this stamp. `moved` says
-    /// whether it replaced another delay, whose entry is stale now.
-    Pending { stamp: Stamp, moved: bool },
+    /// whether it replaced another delay, whose entry is stale now, and `turned` whether that was no retry, and this one is.
+    Pending {
+        stamp: Stamp,
+        moved: bool,
+        turned: bool,
+    },
     /// The pending delay was kept.
     Kept,
-    /// It was kept, and is more urgent now: it is set again, so the caller owes the wheel an entry, and the one that
-    /// is there is stale.
-    Raised(Stamp),
+    /// It was kept, and is more urgent now, or a retry: it is set again, so the caller owes the wheel an entry, and the
+    /// one that is there is stale.
+    Raised { stamp: Stamp, turned: bool },
     /// The key was not admitted.
     Refused,
     /// The queue is shut down.
@@ -153,25 +129,40 @@ impl Delay {
         Delay(AtomicU64::new(if closed { CLOSED } else { 0 }))
     }
 
-    /// Sets a delay due at tick `due`, at most [`LAST_TICK`], by `policy`. The key will be added at
+    /// Sets a delay due at tick `due`, at most [`LAST_TICK`], by `rule`. The key will be added at
     /// `level`, or that of the pending delay if it is more urgent. It is a `retry` or not as the pending delay is, if
-    /// there is one. Calls `admit` before a delay is pending
-    /// where none was, and refuses the delay if it returns false; more than once, or in vain, if other threads
-    /// set one at the same time.
+    /// there is one, unless the rule holds retries. Calls `admit` before a delay is pending
+    /// where none was, or a retry where none was, and refuses the delay if it returns false; more than once, or in vain,
+    /// if other threads set one at the same time.
     pub(crate) fn set(
         &self,
         due: u64,
         level: Level,
-        policy: DelayPolicy,
+        rule: impl Into<Rule>,
         retry: bool,
         admit: impl FnMut() -> bool,
     ) -> Set {
         debug_assert!(due <= LAST_TICK, "due {due}");
+        let rule = rule.into();
         let plan = |pending: Option<Stamp>| {
-            let kept = pending.is_some_and(|pending| !policy.replaces(due, pending.due()));
+            let kept = pending.is_some_and(|pending| rule.keeps(pending, due, retry));
             (!kept).then_some(Plan::Plain(due))
         };
+        let retry = match (retry, rule.holds_retries) {
+            (false, _) => Retry::No,
+            (true, false) => Retry::New,
+            (true, true) => Retry::Always,
+        };
         self.set_as(level, retry, plan, admit)
+    }
+
+    /// Makes a retry that is pending as urgent as this, for an add that waits for it. Returns [`Set::Refused`] if none is.
+    #[cold]
+    pub(crate) fn join_retry(&self, level: Level) -> Set {
+        match self.pending() {
+            Some(retry) if retry.is_retry() => self.set_as(level, Retry::No, |_| None, || false),
+            _ => Set::Refused,
+        }
     }
 
     /// Like [`set`](Self::set), with a function that gets the pending delay and returns the new one, or `None`
@@ -180,7 +171,7 @@ impl Delay {
     pub(crate) fn set_as(
         &self,
         level: Level,
-        retry: bool,
+        retry: Retry,
         mut plan: impl FnMut(Option<Stamp>) -> Option<Plan>,
         mut admit: impl FnMut() -> bool,
     ) -> Set {
@@ -196,8 +187,10 @@ impl Delay {
                 Some(Plan::Burst(due)) => Some((due + 1) | BURST),
                 None => None,
             };
+            let turns = |pending: Stamp| retry == Retry::Always && !pending.is_retry();
+            let turned = pending.is_some_and(turns);
             let kept = pending.filter(|_| new.is_none());
-            if kept.is_some_and(|kept| level >= kept.level()) {
+            if kept.is_some_and(|kept| level >= kept.level() && !turned) {
                 // Ordering: SeqCst; pairs with the fence in `clear`: see the header.
                 fence(Ordering::SeqCst);
                 // Ordering: Relaxed; ordered by the fence.
@@ -208,13 +201,13 @@ impl Delay {
                 seen = now;
                 continue;
             }
-            if pending.is_none() && !admit() {
+            if (pending.is_none() || turned) && !admit() {
                 return Set::Refused;
             }
             let level = pending.map_or(level, |pending| level.min(pending.level()));
-            let retry = pending.map_or(retry, Stamp::is_retry);
+            let is_retry = turned || pending.map_or(retry != Retry::No, Stamp::is_retry);
             let generation = (seen & !(GENERATION - 1)).wrapping_add(GENERATION) & !CLOSED;
-            let flags = (u64::from(retry) * RETRY) | (u64::from(level) * LEVEL);
+            let flags = (u64::from(is_retry) * RETRY) | (u64::from(level) * LEVEL);
             let when = new.or(kept.map(|kept| kept.0 & (BURST | TICK)));
             let stamp = generation | flags | when.unwrap_or_default();
             let word = &self.0;
@@ -222,11 +215,15 @@ impl Delay {
             // passes on what happened before the delay was set. The Acquire lets a moved delay also
             // pass on what happened before the one it replaces.
             match word.compare_exchange_weak(seen, stamp, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) if kept.is_some() => return Set::Raised(Stamp(stamp)),
                 Ok(_) => {
-                    return Set::Pending {
-                        stamp: Stamp(stamp),
-                        moved: pending.is_some(),
+                    let (stamp, moved) = (Stamp(stamp), pending.is_some());
+                    return match kept {
+                        Some(_) => Set::Raised { stamp, turned },
+                        None => Set::Pending {
+                            stamp,
+                            moved,
+                            turned,
+                        },
                     };
                 }
                 Err(now) => seen = now,
@@ -342,6 +339,7 @@ impl Delay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::rule::DelayPolicy;
 
     fn pending(set: Set) -> Stamp {
         match set {

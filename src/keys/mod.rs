@@ -18,6 +18,7 @@ pub(crate) mod hash;
 pub(crate) mod hasher;
 pub(crate) mod link;
 pub(crate) mod node;
+pub(crate) mod rule;
 pub(crate) mod seat;
 pub(crate) mod slab;
 pub(crate) mod state;

@@ -144,6 +144,8 @@ pub(crate) enum Added<K> {
     /// ([`crate::fifo::groups`]).
     Raised(Pin<K>),
     Closed,
+    /// The add waits for the key's retry; nothing changed.
+    Delayed,
 }
 
 impl<K> Added<K> {

@@ -132,6 +132,47 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
+    /// Sets whether adds of a key wait for its retry (V7).
+    ///
+    /// By default an add, or a put, of a key whose retry is pending delivers the key now. So a key that keeps failing is tried at
+    /// every message that comes for it. With `true` it is delivered when the back-off is over, not before, and with everything
+    /// that was put until then:
+    ///
+    /// | | with `true` |
+    /// | --- | --- |
+    /// | an add or a put, in any form, of a key whose retry is pending | waits for it, and returns [`Added::Delayed`](crate::Added::Delayed). The more urgent level of the two counts |
+    /// | the same after a delay | the [`delay_policy`](Self::delay_policy) decides, but the key is not added before the retry is due |
+    /// | an add of a key that is processing, which then fails | waits for the retry, too |
+    /// | an add beside a delay that is no retry | as without this setting |
+    /// | [`run_now`](WorkQueue::run_now), and a drain that [delivers delays](Self::drain_delays) | end the retry, and deliver everything |
+    /// | [`cancel`](WorkQueue::cancel), [`remove`](WorkQueue::remove) | end the retry, and take back everything |
+    ///
+    /// A retry is what [`Item::retry`](crate::Item::retry), [`Item::retry_after`](crate::Item::retry_after) and a failure in a
+    /// worker set, with a delay above zero. It takes precedence over [`supersede_delays`](Self::supersede_delays), which goes on
+    /// to hold for other delays.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, Clock, WorkQueue, merge};
+    /// # use std::time::Duration;
+    /// let (clock, time) = Clock::mock();
+    /// let builder = WorkQueue::builder().clock(clock).manual_timers().merge(merge::append);
+    /// let queue = builder.adds_wait_for_retries(true).build()?;
+    /// queue.put("a", vec![1]);
+    /// let item = queue.get().unwrap();
+    /// assert_eq!(item.retry_after(Duration::from_secs(5)), Added::Delayed);
+    /// assert_eq!(queue.put("a", vec![2]), Added::Delayed);
+    /// assert!(queue.is_empty());
+    ///
+    /// time.advance(Duration::from_secs(5));
+    /// queue.fire_due();
+    /// assert_eq!(*queue.get().unwrap().value(), [1, 2]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn adds_wait_for_retries(mut self, wait: bool) -> Self {
+        self.settings.wait_for_retries = wait;
+        self
+    }
+
     /// Sets whether a drain delivers pending delays first, now instead of at their time (S5).
     /// Default: `false`; they are dropped. [`shut_down`](WorkQueue::shut_down) always drops them.
     pub fn drain_delays(mut self, deliver: bool) -> Self {
@@ -257,6 +298,7 @@ impl Default for Settings {
             tick: Duration::from_millis(1),
             policy: DelayPolicy::default(),
             supersede: false,
+            wait_for_retries: false,
             drain_delays: false,
             manual: false,
             timing: None,

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use crate::DefaultHasher;
 use crate::keys::delay::{Delay, Plan, Set, Stamp};
+use crate::keys::rule::{Retry, Rule};
 use crate::keys::state::Level;
 use crate::sync::Mutex;
 
@@ -65,6 +66,7 @@ impl Limits {
         &self,
         delay: &Delay,
         level: Level,
+        rule: Rule,
         dues: impl FnOnce() -> (u64, u64),
         admit: impl FnMut() -> bool,
     ) -> Set {
@@ -75,6 +77,8 @@ impl Limits {
         let plan = |pending: Option<Stamp>| {
             begins = false;
             let due = match pending {
+                // Its end serves this change, too.
+                Some(retry) if rule.holds_retries && retry.is_retry() => None,
                 Some(burst) if burst.is_burst() => {
                     let limit = limits.get(&address(delay));
                     let due = limit.map_or(quiet, |&limit| quiet.min(limit));
@@ -89,7 +93,7 @@ impl Limits {
             };
             due.map(Plan::Burst)
         };
-        let set = delay.set_as(level, false, plan, admit);
+        let set = delay.set_as(level, Retry::No, plan, admit);
         if begins && matches!(set, Set::Pending { .. }) {
             limits.insert(address(delay), limit);
         }

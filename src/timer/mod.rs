@@ -44,13 +44,15 @@
 //! registrations are another such pair, between a caller that delays a key and a shut-down.
 
 mod limits;
+mod retries;
 mod slot;
 mod wheel;
 
 use std::time::{Duration, Instant};
 
-use crate::keys::delay::{DelayPolicy, LAST_TICK, Set, Stamp};
+use crate::keys::delay::{LAST_TICK, Set, Stamp};
 use crate::keys::node::{Pin, Pinned};
+use crate::keys::rule::Rule;
 use crate::keys::state::Level;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{AtomicWaker, Mutex, SegQueue, ThreadParker, fence_after_rmw, thread};
@@ -58,6 +60,7 @@ use crate::time::clock::{self, Clock};
 use crate::time::nanos;
 use limits::Limits;
 pub(crate) use limits::Wait;
+pub(crate) use retries::Registered;
 use wheel::{Polled, Wheel};
 
 /// The most registrations that a registering thread moves to the wheel for the driver.
@@ -85,7 +88,7 @@ pub(crate) struct Timer<K> {
     clock: Clock,
     /// The length of a tick in nanoseconds.
     tick: u64,
-    policy: DelayPolicy,
+    rule: Rule,
     /// Whether `fire_due` drives the timer instead of a thread.
     manual: bool,
     /// With their due ticks.
@@ -109,21 +112,6 @@ pub(crate) struct Timer<K> {
 #[must_use]
 pub(crate) struct Ended<K>(Option<Wheel<Entry<K>>>);
 
-/// The result of delaying a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Registered {
-    /// The key had no pending delay.
-    New,
-    /// The key had one, which was moved.
-    Moved,
-    /// The key had one, which was kept.
-    Kept,
-    /// The key had none, and was not admitted.
-    Refused,
-    /// The queue is shut down.
-    Closed,
-}
-
 /// The result of a turn of the driver.
 pub(crate) enum Turn {
     /// There is more to do now.
@@ -135,11 +123,11 @@ pub(crate) enum Turn {
 
 impl<K> Timer<K> {
     /// A timer whose ticks last `tick` nanoseconds, above 0.
-    pub(crate) fn new(clock: Clock, tick: u64, policy: DelayPolicy, manual: bool) -> Self {
+    pub(crate) fn new(clock: Clock, tick: u64, rule: impl Into<Rule>, manual: bool) -> Self {
         Timer {
             clock,
             tick,
-            policy,
+            rule: rule.into(),
             manual,
             registrations: SegQueue::new(),
             registered: AtomicUsize::new(0),
@@ -191,32 +179,25 @@ impl<K> Timer<K> {
         let set = match wait.limit {
             None => {
                 let due = self.due(wait.delay);
-                pin.delay().set(due, level, self.policy, retry, admit)
+                pin.delay().set(due, level, self.rule, retry, admit)
             }
             Some(limit) => {
                 let dues = || (self.due(wait.delay), self.due(limit));
-                self.limits.set(pin.delay(), level, dues, admit)
+                self.limits.set(pin.delay(), level, self.rule, dues, admit)
             }
         };
         drop(lock);
+        let registered = Registered::of(set);
         match set {
-            Set::Pending {
-                stamp,
-                moved: false,
-            } => self.register(stamp.due(), Entry { pin, stamp }),
-            Set::Pending { stamp, moved: true } | Set::Raised(stamp) => {
-                self.note_stale();
+            Set::Pending { stamp, .. } | Set::Raised { stamp, .. } => {
+                if registered != Registered::New {
+                    self.note_stale();
+                }
                 self.register(stamp.due(), Entry { pin, stamp });
             }
             Set::Kept | Set::Refused | Set::Closed => pin.unpin(),
         }
-        match set {
-            Set::Pending { moved: false, .. } => Registered::New,
-            Set::Pending { moved: true, .. } => Registered::Moved,
-            Set::Kept | Set::Raised(_) => Registered::Kept,
-            Set::Refused => Registered::Refused,
-            Set::Closed => Registered::Closed,
-        }
+        registered
     }
 
     /// Notes that a delay was moved or cancelled while its entry waits.
@@ -230,6 +211,14 @@ impl<K> Timer<K> {
     }
 
     fn register(&self, due: u64, entry: Entry<K>) {
+        if self.enlist(due, entry) {
+            self.throttle();
+        }
+    }
+
+    /// Returns whether many registrations are waiting.
+    #[inline]
+    fn enlist(&self, due: u64, entry: Entry<K>) -> bool {
         // Ordering: Relaxed; ordered by the fence below.
         let crowd = self.registered.fetch_add(1, Ordering::Relaxed) >= CROWD;
         self.registrations.push((due, entry));
@@ -241,13 +230,11 @@ impl<K> Timer<K> {
         if due < sleeps_until || (crowd && sleeps_until != AWAKE) {
             self.wake();
         }
-        if crowd {
-            self.throttle();
-        }
         // Ordering: Relaxed; ordered by the fence.
         if self.cleared.load(Ordering::Relaxed) {
             self.drop_registrations();
         }
+        crowd
     }
 
     /// Slows this thread down when many registrations are waiting, without blocking it.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
 use super::*;
+use crate::DelayPolicy;
 use crate::keys::Keys;
 use crate::keys::slab::SideData;
 use crate::time::clock::MockClock;

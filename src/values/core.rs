@@ -153,8 +153,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         entries: &mut impl Pushes<K>,
     ) -> Added {
         // SAFETY: in the table of a shard whose lock is held. Later the key is queued or dirty, and
-        // no delivery of it can begin while `waiting` is locked, so the node stays interned; unless
-        // the queue is shut down, and then it is not accessed any more.
+        // no delivery of it can begin while `waiting` is locked, so the node stays interned; or it waits for a retry, and is
+        // pinned; unless the queue is shut down, and then it is not accessed any more.
         let carried = unsafe { node.carried(&merger.carries) };
         let Some(waiting) = carried.waiting.try_lock() else {
             // SAFETY: as above.
@@ -166,12 +166,22 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         let mut share = Share::exceeding(None);
         let added = self.add_found(&shard, node, level, &mut share);
         let added = added.unwrap_or(node::Added::Closed);
-        if matches!(added, node::Added::Closed) {
-            // Before the shard, whose lock keeps the node, and that before `change`, whose drop drops
-            // the value: that is user code.
-            drop(waiting);
-            drop(shard);
-            return entries.refuse();
+        match added {
+            node::Added::Closed => {
+                // Before the shard, whose lock keeps the node, and that before `change`, whose drop drops
+                // the value: that is user code.
+                drop(waiting);
+                drop(shard);
+                return entries.refuse();
+            }
+            node::Added::Delayed => {
+                // The key may be idle.
+                // SAFETY: in the table of a shard whose lock is held.
+                let _pinned = Pinned(unsafe { Pin::new(node) });
+                drop(shard);
+                return self.fill(waiting, added, merger, change, entries);
+            }
+            _ => {}
         }
         drop(shard);
         self.fill(waiting, added, merger, change, entries)
@@ -279,6 +289,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
             node::Added::Queued(entry) => (Some(entry), Added::Queued),
             node::Added::Deferred(_) => (None, Added::Deferred),
             node::Added::Merged => (None, Added::Merged),
+            node::Added::Delayed => (None, Added::Delayed),
             // Needs no order with what follows: it only moves the entry.
             raised @ node::Added::Raised(_) => (None, self.after_add(raised)),
         };

@@ -2,6 +2,7 @@
 
 mod clock;
 mod debounce;
+mod held;
 mod rules;
 mod shutdown;
 mod threads;

@@ -10,6 +10,7 @@ mod delays;
 mod ends;
 mod entries;
 mod forgotten;
+mod held;
 mod left;
 mod many;
 mod memory;

@@ -12,6 +12,7 @@ mod dead_letters;
 mod dropped;
 mod failures;
 mod handles;
+mod held;
 mod hooks;
 mod jobs;
 mod keeps_open;

@@ -1,4 +1,4 @@
-//! The delays of the reference queue: which are pending, and when they end (D1 to D8, T4).
+//! The delays of the reference queue: which are pending, and when they end (D1 to D8, T4, V7).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +34,8 @@ type Number = u64;
 #[derive(Clone, Debug, Default)]
 pub struct Delays<K> {
     policy: Policy,
+    /// Whether no key is added before its retry is due (V7).
+    holds_retries: bool,
     /// The length of a tick in nanoseconds.
     tick: u64,
     /// Nanoseconds.
@@ -53,9 +55,10 @@ pub struct Delays<K> {
 
 impl<K: Ord + Copy + Default> Delays<K> {
     /// No delays, at time 0; ticks of this many milliseconds.
-    pub fn new(policy: Policy, tick: u64) -> Self {
+    pub fn new(policy: Policy, holds_retries: bool, tick: u64) -> Self {
         Delays {
             policy,
+            holds_retries,
             tick: tick * MILLISECOND,
             ..Delays::default()
         }
@@ -77,12 +80,19 @@ impl<K: Ord + Copy + Default> Delays<K> {
     pub fn set(&mut self, key: K, level: usize, nanos: u128, retry: bool) {
         let due = self.tick_after(nanos);
         let pending = self.pending_tick(key);
-        let replaces = pending.is_none_or(|pending| match self.policy {
+        let mut replaces = pending.is_none_or(|pending| match self.policy {
             Policy::Earliest => due < pending,
             Policy::Latest => due > pending,
             Policy::Replace => due != pending,
             Policy::KeepFirst => false,
         });
+        if let Some(pending) = pending.filter(|_| self.holds_retries) {
+            match (self.was_retry(key), retry) {
+                (true, false) if due < pending => replaces = false,
+                (false, true) if due > pending => replaces = true,
+                _ => {}
+            }
+        }
         if replaces {
             self.limits.remove(&key);
         }
@@ -91,6 +101,9 @@ impl<K: Ord + Copy + Default> Delays<K> {
 
     /// Sets or moves a debounced delay (T4), unless another one that is pending ends sooner.
     pub fn debounce(&mut self, key: K, level: usize, quiet: u128, limit: u128) {
+        if self.joins_retry(key, level) {
+            return;
+        }
         let (quiet, limit) = (self.tick_after(quiet), self.tick_after(limit));
         let pending = self.pending_tick(key);
         let due = match (self.limits.get(&key), pending) {
@@ -103,6 +116,20 @@ impl<K: Ord + Copy + Default> Delays<K> {
         };
         let moved = due.filter(|due| pending != Some(*due));
         self.set_at(key, level, moved, false);
+    }
+
+    /// Whether an add of the key waits for its retry.
+    pub fn holds(&self, key: K) -> bool {
+        self.holds_retries && self.is_pending(key) && self.was_retry(key)
+    }
+
+    /// Lets an add wait for the key's retry, if one is pending.
+    pub fn joins_retry(&mut self, key: K, level: usize) -> bool {
+        let holds = self.holds(key);
+        if holds {
+            self.set_at(key, level, None, false);
+        }
+        holds
     }
 
     /// The first tick that does not begin before: no delay is early.
@@ -119,12 +146,13 @@ impl<K: Ord + Copy + Default> Delays<K> {
     /// Sets a delay for this tick, or keeps the one that is pending.
     fn set_at(&mut self, key: K, level: usize, new: Option<u64>, retry: bool) {
         let pending = self.pending_tick(key);
-        if pending.is_none() {
+        let turns = pending.is_some() && self.holds_retries && retry && !self.was_retry(key);
+        if pending.is_none() || turns {
             self.retries.remove(&key);
             self.retries.extend(retry.then_some(key));
         }
         let own = pending.map(|_| self.levels[&key]);
-        let raises = own.is_some_and(|own| level < own);
+        let raises = turns || own.is_some_and(|own| level < own);
         if let Some(due) = new.or(pending.filter(|_| raises)) {
             let level = own.map_or(level, |own| level.min(own));
             self.levels.insert(key, level);

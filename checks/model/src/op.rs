@@ -27,6 +27,8 @@ pub struct Setup {
     pub policy: Policy,
     /// Whether a plain add ends a pending delay.
     pub supersede: bool,
+    /// Whether adds wait for the retry of their key.
+    pub wait_for_retries: bool,
     /// Whether a drain delivers what is delayed.
     pub drain_delays: bool,
     /// Chooses [`Setup::tick`] and [`Setup::timed`].

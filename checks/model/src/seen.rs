@@ -34,6 +34,11 @@ impl<K: Ord + Copy> Since<K> {
         assert_eq!(before, None, "an add before was not delivered");
     }
 
+    /// The adds while the key was held wait for its retry.
+    pub(crate) fn waits(&mut self, key: K) {
+        self.added.remove(&key);
+    }
+
     pub(crate) fn handed_out(&mut self, key: K, now: u128) {
         let added = self.added.remove(&key).expect("it was added");
         self.held.insert(key, (now, now - added));

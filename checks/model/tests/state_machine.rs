@@ -1,5 +1,5 @@
 //! Arbitrary steps taken with a queue and its model (B1 to B3, B5, C1 to C12, D1 to D9, G1, L1 to L8, L14, M2, P1 to P4,
-//! S1 to S5, S7, S8, S12, T4).
+//! S1 to S5, S7, S8, S12, T4, V7).
 
 use keyqueue_model::limit::Span;
 use keyqueue_model::{By, Op, Policy, Settings, Setup, Spread, lockstep};
@@ -19,13 +19,13 @@ fn setup() -> impl Strategy<Value = Setup> {
         Policy::KeepFirst,
     ]);
     let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..20_u8, 0..36_u8);
-    let flags = (any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     (sizes, spread, policy, flags).prop_map(
         |(
             (ring, keys, shards, tick, limiter, levels),
             spread,
             policy,
-            (supersede, drain_delays),
+            (supersede, wait_for_retries, drain_delays),
         )| Setup {
             ring,
             keys,
@@ -33,6 +33,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             spread,
             policy,
             supersede,
+            wait_for_retries,
             drain_delays,
             tick,
             limiter,

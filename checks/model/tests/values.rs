@@ -1,4 +1,4 @@
-//! Arbitrary steps taken with a queue of values and its model (V1 to V3, V6, B1, B3, D3 to D6, S1, S5, S8).
+//! Arbitrary steps taken with a queue of values and its model (V1 to V3, V6, V7, B1, B3, D3 to D6, S1, S5, S8).
 
 use keyqueue_model::limit::Span;
 use keyqueue_model::values::{self, ValueOp, Verb};
@@ -14,14 +14,19 @@ fn setup() -> impl Strategy<Value = Setup> {
     ];
     let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..8_u8, 0..36_u8);
     let policy = prop::sample::select(policies);
-    let flags = (any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     (sizes, policy, flags).prop_map(
-        |((ring, keys, shards, tick, limiter, levels), policy, (supersede, drain_delays))| Setup {
+        |(
+            (ring, keys, shards, tick, limiter, levels),
+            policy,
+            (supersede, wait_for_retries, drain_delays),
+        )| Setup {
             ring,
             keys,
             shards,
             policy,
             supersede,
+            wait_for_retries,
             drain_delays,
             tick,
             limiter,

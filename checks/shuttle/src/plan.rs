@@ -55,6 +55,8 @@ pub struct Plan {
     pub interval: Option<Duration>,
     pub timed: bool,
     pub supersede: bool,
+    /// Whether adds wait for retries, which are delivered then.
+    pub wait_for_retries: bool,
     pub policy: DelayPolicy,
     pub drain_delays: bool,
     /// Whether delays end by `fire_due` and not by the timer's own thread.
@@ -106,6 +108,7 @@ impl Plan {
             interval: None,
             timed: false,
             supersede: false,
+            wait_for_retries: false,
             policy: DelayPolicy::Earliest,
             drain_delays: false,
             manual: true,
@@ -132,7 +135,7 @@ impl Plan {
         let groups = once_in(2);
         let levels = 1 + below(2);
         let keys = 1 + below(SHARED);
-        Plan {
+        let plan = Plan {
             levels: levels as usize,
             default_level: below(levels) as usize,
             capacity: maybe(2, || 1 + below(SHARED) as usize),
@@ -144,6 +147,7 @@ impl Plan {
             interval: maybe(4, || MS * 2),
             timed: once_in(2),
             supersede: once_in(2),
+            wait_for_retries: false,
             policy: match below(3) {
                 0 => DelayPolicy::Earliest,
                 1 => DelayPolicy::Latest,
@@ -171,6 +175,10 @@ impl Plan {
                 2 => End::Now,
                 _ => End::Drain,
             },
+        };
+        Plan {
+            wait_for_retries: plan.keeps_delays() && once_in(2),
+            ..plan
         }
     }
 
@@ -212,6 +220,7 @@ impl Plan {
             .default_level(self.default_level)
             .timing(self.timed)
             .supersede_delays(self.supersede)
+            .adds_wait_for_retries(self.wait_for_retries)
             .delay_policy(self.policy)
             .drain_delays(self.drain_delays);
         if self.manual {

@@ -130,7 +130,7 @@ impl Plan {
             holders = 0;
         }
         let apart = settings.capacity.is_some() && rng.u8(..4) == 0;
-        let plan = Plan {
+        let mut plan = Plan {
             keys,
             delayed,
             owners,
@@ -161,6 +161,9 @@ impl Plan {
             },
             settings,
         };
+        // An add that waits for a retry is delivered unless that is cancelled or dropped.
+        plan.settings.wait_for_retries =
+            plan.retried && !plan.mixed && plan.keeps_delays() && rng.bool();
         if apart {
             plan.set_apart().placed()
         } else {
@@ -188,6 +191,15 @@ impl Plan {
             // One for each producer at least.
             keys: self.keys.max(self.producers.len() as u64),
             ..self
+        }
+    }
+
+    /// Whether each delay that is not cancelled is delivered.
+    fn keeps_delays(&self) -> bool {
+        match self.end {
+            End::AtRest => true,
+            End::Drain(_) | End::DrainAsync | End::DrainTimeout => self.settings.drain_delays,
+            End::ShutDown | End::Now(_) | End::Released => false,
         }
     }
 

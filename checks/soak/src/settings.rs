@@ -87,6 +87,8 @@ pub(crate) struct Settings {
     pub(crate) tick: Duration,
     pub(crate) policy: DelayPolicy,
     pub(crate) supersede: bool,
+    /// Whether adds wait for retries.
+    pub(crate) wait_for_retries: bool,
     /// Whether a drain delivers what is delayed.
     pub(crate) drain_delays: bool,
     /// Whether delays end only in `fire_due`.
@@ -112,6 +114,7 @@ impl Default for Settings {
             tick: Duration::from_millis(1),
             policy: DelayPolicy::Earliest,
             supersede: false,
+            wait_for_retries: false,
             drain_delays: false,
             manual: false,
             timing: Timing::Off,
@@ -144,6 +147,8 @@ impl Settings {
             tick,
             policy: [Earliest, DelayPolicy::Latest, Replace, KeepFirst][rng.usize(..4)],
             supersede: rng.bool(),
+            // The plan draws it.
+            wait_for_retries: false,
             drain_delays: rng.bool(),
             manual: rng.bool(),
             timing: [Timing::Off, Timing::On, Timing::Named][rng.usize(..3)],
@@ -183,6 +188,7 @@ impl Settings {
             .tick(self.tick)
             .delay_policy(self.policy)
             .supersede_delays(self.supersede)
+            .adds_wait_for_retries(self.wait_for_retries)
             .drain_delays(self.drain_delays)
             .levels(self.levels)
             .default_level(self.level)

@@ -243,14 +243,14 @@ impl<'q> Lockstep<'q> {
                 let id = item.number;
                 let expected = self.model.retry(id);
                 self.release(id);
-                self.added_as(id, item.retry(), expected);
+                self.retried(id, item.retry(), expected);
             }
             Op::RetryAfter(which, delay) => {
                 let item = take_one(&mut self.items, which)?;
                 let id = item.number;
                 let expected = self.model.retry_after(id, delay.nanos());
                 self.release(id);
-                self.added_as(id, item.retry_after(delay.duration()), expected);
+                self.retried(id, item.retry_after(delay.duration()), expected);
             }
             Op::DropItem(which) => {
                 let item = take_one(&mut self.items, which)?;
@@ -325,6 +325,14 @@ impl<'q> Lockstep<'q> {
         }
     }
 
+    fn retried(&mut self, id: u64, added: Added, expected: Added) {
+        if self.setup.wait_for_retries && expected == Added::Delayed {
+            // V7: what has made the key dirty waits as well.
+            self.owed.remove(&id);
+        }
+        self.added_as(id, added, expected);
+    }
+
     /// Notes that what is delayed is about to be delivered, if a drain does that.
     fn drain_begins(&mut self) {
         if self.setup.drain_delays && !self.model.is_shutting_down() {
@@ -340,7 +348,9 @@ impl<'q> Lockstep<'q> {
         let keys = ids.iter().map(|id| self.key(*id));
         let queued = self.queue.add_all(keys);
         if !self.queue.is_shutting_down() {
-            self.owed.extend(&ids);
+            let model = &self.model;
+            let owed = ids.iter().filter(|id| !model.delays.holds(**id));
+            self.owed.extend(owed);
         }
         assert_eq!(queued, self.model.add_all(ids));
     }
@@ -474,6 +484,7 @@ where
         .tick(Duration::from_millis(setup.tick()))
         .delay_policy(policy)
         .supersede_delays(setup.supersede)
+        .adds_wait_for_retries(setup.wait_for_retries)
         .drain_delays(setup.drain_delays)
         .timing(setup.timed())
         .levels(setup.levels())

@@ -35,6 +35,8 @@ pub struct Naive<K> {
     pub limits: NaiveLimits<K>,
     /// Whether a plain add ends a pending delay.
     supersede: bool,
+    /// Whether adds wait for the retry of their key.
+    wait_for_retries: bool,
     /// Whether a drain delivers what is delayed.
     drain_delays: bool,
     capacity: Option<usize>,
@@ -61,7 +63,8 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     pub fn new(setup: Setup) -> Self {
         Naive {
             queued: Turns::new(setup),
-            delays: Delays::new(setup.policy, setup.tick()),
+            delays: Delays::new(setup.policy, setup.wait_for_retries, setup.tick()),
+            wait_for_retries: setup.wait_for_retries,
             limits: NaiveLimits::new(setup.limits()),
             supersede: setup.supersede,
             drain_delays: setup.drain_delays,
@@ -79,6 +82,9 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
     }
 
     fn add_as(&mut self, mut level: usize, key: K, mut retry: bool) -> Added {
+        if !self.shut_down && self.delays.joins_retry(key, level) {
+            return Added::Delayed;
+        }
         if self.supersede
             && !self.shut_down
             && let Some(delayed) = self.delays.cancel(key)
@@ -198,7 +204,13 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         self.left = left;
     }
 
-    fn add_at_after(&mut self, level: usize, key: K, nanos: u128, retry: bool) -> Added {
+    fn add_at_after(&mut self, mut level: usize, key: K, nanos: u128, retry: bool) -> Added {
+        let waits = self.wait_for_retries && retry && nanos > 0 && !self.shut_down;
+        if waits && let Some(dirty) = self.dirty.remove(&key) {
+            // What made it dirty waits as well.
+            level = level.min(dirty);
+            self.since.waits(key);
+        }
         if nanos == 0 {
             self.add_as(level, key, retry)
         } else if self.shut_down {
