@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a user of the crate gets: checks that a project with nothing but keyqueue has few packages in its
-# Cargo.lock and builds fewer, that README.md's links are not dead on a registry's page, and that the crate can
-# be published with the command in Cargo.toml.
+# Cargo.lock and builds fewer, that README.md's links are not dead on a registry's page, that the crate can
+# be published with the command in Cargo.toml, and that it builds with the oldest dependencies that it allows.
 source "$(dirname "$0")/../lib.sh"
 
 # at_most COUNT MOST WHAT
@@ -43,3 +43,12 @@ done
 publish=$(sed -n 's/^#     \(cargo publish .*\)/\1/p' Cargo.toml)
 echo "+ $publish --dry-run --allow-dirty"
 $publish --dry-run --allow-dirty
+
+# The oldest versions of the dependencies that Cargo.toml allows.
+minimal=$(realpath -m "$target/minimal")
+cargo package -p keyqueue --no-verify --allow-dirty
+tar --extract --gzip --file "$target"/package/keyqueue-[0-9]*.crate --directory "$project"
+cd "$project"/keyqueue-[0-9]*
+rm Cargo.lock
+RUSTC_BOOTSTRAP=1 cargo update --quiet -Z direct-minimal-versions
+CARGO_TARGET_DIR=$minimal cargo check --all-features
