@@ -157,17 +157,23 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
         // The drop of `self` finishes the key, after the delay is set.
     }
 
-    /// Adds the key, which is processing, and keeps the item.
+    /// Adds the key, which is processing, and keeps the item. In a queue that is shut down it is left.
     pub(crate) fn add(&mut self) -> Added {
+        self.try_add()
+            .or_else(|| self.readd(true))
+            .or_else(|| self.refuse())
+    }
+
+    /// The same, unless the queue is shut down.
+    pub(crate) fn try_add(&mut self) -> Added {
         let level = self.own_level();
         let (core, held) = self.parts();
         let pin = held.pin();
-        let added = core.put_back(held, false, || {
+        core.put_back(held, false, || {
             let added = core.add_pinned_at(&pin, level);
             pin.unpin();
             added
-        });
-        added.or_else(|| self.readd(true)).or_else(|| self.refuse())
+        })
     }
 
     /// Like [`retry_after`](Self::retry_after), but keeps the item.

@@ -200,6 +200,13 @@ impl<V> Merger<V> {
         }
     }
 
+    /// Goes on with a delivery of which something was done or given up.
+    pub(crate) fn go_on<K>(&self, held: &mut Held<K>) {
+        if let Some(receipts) = &mut held.loads(&self.carries).1.receipts {
+            receipts.go_on();
+        }
+    }
+
     /// Runs `add`, which adds the key again, as a `retry` or not, and if that returns true, puts the loaded value under
     /// those that wait for the next delivery. Never panics unless `add` does.
     #[inline(never)]

@@ -126,6 +126,8 @@ impl Drop for Obligation {
 /// The receipts of the adds that one delivery covers.
 pub(crate) struct Receipts {
     obligations: Vec<Obligation>,
+    /// Of so many, the first ones, something was given up: they do not end as done.
+    given_up: usize,
     /// How the delivery ends, if nothing else happens.
     end: Ended,
 }
@@ -134,6 +136,7 @@ impl Receipts {
     pub(crate) fn of(obligation: Obligation) -> Box<Self> {
         Box::new(Receipts {
             obligations: vec![obligation],
+            given_up: 0,
             end: Ended::Done,
         })
     }
@@ -143,7 +146,15 @@ impl Receipts {
         self.end = end;
     }
 
-    /// Takes over those of `newer`.
+    /// Goes on with a delivery of which a part was done, or given up.
+    pub(crate) fn go_on(&mut self) {
+        if self.end == Ended::GivenUp {
+            self.given_up = self.obligations.len();
+            self.end = Ended::Done;
+        }
+    }
+
+    /// Takes over those of `newer`, which nothing of this is given up for.
     pub(crate) fn append(&mut self, newer: Receipts) {
         self.obligations.extend(newer.obligations);
     }
@@ -152,8 +163,9 @@ impl Receipts {
     #[cold]
     pub(crate) fn fire(self, end: Option<Ended>) {
         let end = end.unwrap_or(self.end);
-        for obligation in self.obligations {
-            obligation.fire(end);
+        for (nth, obligation) in self.obligations.into_iter().enumerate() {
+            let is_given_up = end == Ended::Done && nth < self.given_up;
+            obligation.fire(if is_given_up { Ended::GivenUp } else { end });
         }
     }
 }

@@ -48,6 +48,7 @@ use std::iter::repeat_with;
 use std::mem;
 use std::sync::Arc;
 
+use super::each::Rest;
 use super::job::Mark;
 use super::join::Join;
 use super::settle::{Epoch, Said};
@@ -128,6 +129,7 @@ where
         max: impl Into<UpTo>,
         f: impl Fn(Vec<Job<'_, K, V>>) -> R + Sync,
     ) -> Result<(), ConfigError> {
+        self.inner.refuse_each()?;
         let max = max.into();
         let f = |jobs: Vec<Job<'_, _, _>>| f(jobs).into_verdicts();
         self.inner
@@ -147,6 +149,7 @@ where
     where
         Self: 'static,
     {
+        self.inner.refuse_each()?;
         let max = max.into();
         let f = move |jobs: Vec<Job<'_, _, _>>| f(jobs).into_verdicts();
         let work =
@@ -190,6 +193,7 @@ where
         F: AsyncFn(Vec<Job<'static, K, V>>) -> R,
         R: IntoVerdicts<Error = E>,
     {
+        self.inner.refuse_each()?;
         let max = max.into();
         let count = self.inner.count(MOST_TASKS)?;
         // As in `run_async`.
@@ -239,7 +243,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     {
         let began = self.epoch();
         // Each job has a lane of its own, because it may outlive the call.
-        let lend = |item| self.lend(item, &Arc::default());
+        let lend = |item| self.lend(item, Rest::none(), &Arc::default());
         // If this is cancelled, what is dropped last is put back last.
         let mut parts = VecDeque::from([batch.into_iter().map(lend).collect::<Vec<_>>()]);
         while let Some(mut part) = parts.pop_front() {
@@ -247,7 +251,11 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             let work = async { f(jobs).await.into_verdicts() };
             let said = catch_panic_async(work).await;
             let part = part.into_iter();
-            let part = part.map(|lent| lent.into_item().take_back()).collect();
+            let part = part.map(|lent| {
+                let (item, mark, _) = lent.into_item().take_back();
+                (item, mark)
+            });
+            let part = part.collect();
             let (reports, again) = self.settle_part(part, said, began);
             for part in again.into_iter().rev() {
                 parts.push_front(part.into_iter().map(lend).collect());

@@ -20,14 +20,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::each::Rest;
+use super::lending::Lending;
 use super::{Key, Loop, Verdict};
 use crate::engine::Core;
 use crate::keys::node::Interned;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::catch_panic::{catch_panic, drop_caught};
+use crate::sync::catch_panic::catch_panic;
 use crate::time::nanos;
-use crate::{Ended, Item, KeyHandle, RetryOnDrop};
+use crate::{Item, KeyHandle, RetryOnDrop};
 
 /// A key that is being processed, as the function of [`Workers`](super::Workers) gets it: it derefs to the key.
 ///
@@ -132,8 +134,8 @@ impl Mark {
 
 /// What a job of a future gives back.
 pub(super) struct Back<V> {
-    value: Option<V>,
-    mark: Mark,
+    pub(super) value: Option<V>,
+    pub(super) mark: Mark,
 }
 
 impl<V> Default for Back<V> {
@@ -368,7 +370,8 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
 
     /// Returns the job of a future.
     pub(super) fn own(&self, lent: &mut Lending<'_, K, V>) -> Job<'static, K, V> {
-        let (item, lane) = (&mut lent.item, Arc::clone(&lent.lane));
+        let (item, lane) = lent.parts();
+        let lane = Arc::clone(lane);
         let (value, mark) = (item.take(), Mark::default());
         Job {
             kind: Kind::Owned(Owned {
@@ -393,15 +396,14 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
     pub(super) fn lend<'q>(
         &self,
         item: Item<'q, K, V>,
+        rest: Rest<V>,
         lane: &Arc<Mutex<Back<V>>>,
     ) -> RetryOnDrop<Lending<'q, K, V>> {
-        let lane = Arc::clone(lane);
-        // The key is processing, so the drop of its item queues it.
-        let cancelled: fn(_) = match self.requeue_cancelled {
-            true => |lent: Lending<'_, K, V>| _ = lent.take_back().0.add(),
-            false => |lent: Lending<'_, K, V>| lent.take_back().0.end_as(Ended::GivenUp),
+        let cancelled = match self.requeue_cancelled {
+            true => Lending::put_back,
+            false => Lending::give_up,
         };
-        RetryOnDrop::new(Lending { item, lane }, cancelled)
+        RetryOnDrop::new(Lending::of(item, rest, lane), cancelled)
     }
 
     /// Begins the report of a retry that a shut-down has dropped, which may be cancelled. If what this returns is
@@ -442,44 +444,6 @@ fn lend<'j, K, V>(
         }),
         level,
         queue_time,
-    }
-}
-
-/// Where the jobs of one task come back to.
-pub(super) struct Lane<V>(Arc<Mutex<Back<V>>>);
-
-impl<V> Lane<V> {
-    pub(super) fn new() -> Self {
-        Lane(Arc::default())
-    }
-
-    /// Returns the place for the next job, which is empty: another one, if an earlier job is still somewhere.
-    pub(super) fn next(&mut self) -> &Arc<Mutex<Back<V>>> {
-        if Arc::get_mut(&mut self.0).is_none() {
-            self.0 = Arc::default();
-        }
-        // Of a job that came back late. The drop of the value is user code.
-        let late = mem::take(&mut *self.0.lock());
-        drop_caught(late.value);
-        &self.0
-    }
-}
-
-/// An item during a call.
-pub(super) struct Lending<'q, K, V> {
-    pub(super) item: Item<'q, K, V>,
-    lane: Arc<Mutex<Back<V>>>,
-}
-
-impl<'q, K, V> Lending<'q, K, V> {
-    /// Ends the call: returns the item with what the function has left of the value, and what it has decided.
-    pub(super) fn take_back(self) -> (Item<'q, K, V>, Mark) {
-        let Lending { mut item, lane } = self;
-        let Back { value, mark } = mem::take(&mut *lane.lock());
-        if let (Some(loaded), Some(value)) = (item.loaded(), value) {
-            *loaded = Some(value);
-        }
-        (item, mark)
     }
 }
 

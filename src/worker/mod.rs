@@ -26,7 +26,8 @@
 //! | [`Workers::run_async`] | futures, within one task of any executor | returns a future that is ready then |
 //! | `Workers::spawn_on` | tasks of a tokio runtime (feature `tokio`) | returns a handle to stop and join them |
 //!
-//! Each has a twin whose function gets many jobs at a time: [`Workers::run_batches`] has what becomes of them.
+//! Each has a twin whose function gets many jobs at a time: [`Workers::run_batches`] has what becomes of them. With
+//! [`Workers::each`] each gets the messages of a key one by one.
 //!
 //! A shut-down of the queue stops workers (promise W4): they process what is queued, finish the
 //! items they hold, and end. [`Running::abort`] ends them while the queue stays open. A panic in the
@@ -76,7 +77,7 @@
 //!
 //! A failure and a give-up also have the `key`, if `trace_keys` is called. A give-up for
 //! [`Reason::Dropped`] is outside of any span. So is the call of a function for a batch: the span of each of its keys is
-//! only around the handling of its outcome.
+//! only around the handling of its outcome. With [`each`](Workers::each) a span is that of a message.
 //!
 //! ```
 //! use keyqueue::WorkQueue;
@@ -114,9 +115,11 @@
 mod batches;
 mod by_key;
 mod dead_letters;
+mod each;
 mod failures;
 mod job;
 mod join;
+mod lending;
 mod letters;
 mod outcome;
 mod pending;
@@ -138,6 +141,8 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 pub use dead_letters::{DeadLetters, Letter};
+use each::Each;
+pub use each::Turn;
 pub use failures::{Failures, LastFailure};
 pub use job::Job;
 pub use outcome::{Failed, Failure, GivenUp, IntoVerdict, IntoVerdicts, Outcome, Reason, Verdict};
@@ -169,6 +174,8 @@ struct Loop<'a, K, V, E> {
     /// Keeps a key that is given up, and returns whether it does.
     dead_letters: Option<Box<Keep<'a, K, V, E>>>,
     failures: Option<Failures<K, V>>,
+    /// `None` if the value of a key is tried as a whole.
+    each: Option<Each<V>>,
     requeue_cancelled: bool,
     /// How a key is formatted for its span; `None` if it is not recorded.
     #[cfg(feature = "tracing")]
@@ -230,6 +237,7 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
             on_give_up: None,
             dead_letters: None,
             failures: None,
+            each: None,
             requeue_cancelled: true,
             #[cfg(feature = "tracing")]
             trace_keys: None,
@@ -427,6 +435,7 @@ impl<K, V, E> Loop<'_, K, V, E> {
     /// Returns the number of workers, or an error if it is 0 or above `most`.
     fn count(&self, most: usize) -> Result<usize, ConfigError> {
         ConfigError::check_range("workers", "concurrency", 1..=most, self.concurrency)?;
+        self.check_each()?;
         Ok(self.concurrency)
     }
 }

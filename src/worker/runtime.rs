@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::job::Lane;
+use super::lending::Lane;
 use super::running::{self, Worker};
 use super::stop::StopFlag;
 use super::tasks::MOST_TASKS;
@@ -102,6 +102,7 @@ where
         F: Fn(Vec<Job<'static, K, V>>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoVerdicts<Error = E>> + Send + 'static,
     {
+        self.inner.refuse_each()?;
         let max = max.into();
         let work = |shared: Shared<K, V, E, F>| async move {
             let (workers, f, stop) = &*shared;

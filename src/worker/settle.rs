@@ -10,6 +10,7 @@ use std::iter;
 use std::time::Duration;
 
 use super::by_key::address;
+use super::each::Rest;
 use super::trace::{self, Span};
 use super::{Failed, Failure, GivenUp, Hook, Key, Loop, Outcome, Reason, Report, Verdict};
 use crate::limiter::{ItemFastSlow, RateLimiter};
@@ -79,39 +80,58 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         // The panic hook has reported a panic in here, and no further report is needed: the drop of
         // the item finishes the key.
         let settle = move || {
-            if let Some(on_give_up) = &self.on_give_up {
-                // The drop of an earlier failure is user code.
-                let _ = catch_panic(|| on_give_up.pending().forget(&item));
-            }
-            if let Some(failures) = &self.failures {
-                let _ = catch_panic(|| failures.forget(&item));
-            }
-            let (failure, retry) = match said {
-                Ok(Verdict::Ok(outcome)) => match self.succeeded(&mut item, outcome, span) {
-                    Ok(()) => return None,
-                    Err(limiter) => (Failure::Panic(limiter), Err(Reason::Limiter)),
-                },
-                Ok(Verdict::Retry(error)) => (Failure::Error(error), Ok(None)),
-                Ok(Verdict::RetryAfter(error, delay)) => (Failure::Error(error), Ok(Some(delay))),
-                Ok(Verdict::GiveUp(error)) => (Failure::Error(error), Err(Reason::GiveUp)),
-                Err(message) => {
-                    trace::panicked(&message);
-                    (Failure::Panic(message), Ok(None))
-                }
-            };
-            let report = self.failed(&mut item, failure, retry, (span, began))?;
+            let report = self.settle_beside(&mut item, &mut Rest::none(), said, (span, began))?;
             Some((item, report))
         };
         span.within(|| catch_panic(settle)).ok()?
+    }
+
+    /// The same of what is tried of a key, which `rest` is beside. May panic. Keeps the item: if the rest is not joined, the
+    /// key stays in hand.
+    pub(super) fn settle_beside(
+        &self,
+        item: &mut Item<'_, K, V>,
+        rest: &mut Rest<V>,
+        said: Said<E>,
+        (span, began): (&Span, Epoch),
+    ) -> Option<Report<'a>> {
+        if let Some(on_give_up) = &self.on_give_up {
+            // The drop of an earlier failure is user code.
+            let _ = catch_panic(|| on_give_up.pending().forget(item));
+        }
+        if let Some(failures) = &self.failures {
+            let _ = catch_panic(|| failures.forget(item));
+        }
+        let (failure, retry) = match said {
+            Ok(Verdict::Ok(outcome)) => match self.succeeded(item, rest, outcome, span) {
+                Ok(()) => return None,
+                Err(limiter) => {
+                    rest.part(item);
+                    (Failure::Panic(limiter), Err(Reason::Limiter))
+                }
+            },
+            Ok(Verdict::Retry(error)) => (Failure::Error(error), Ok(None)),
+            Ok(Verdict::RetryAfter(error, delay)) => (Failure::Error(error), Ok(Some(delay))),
+            Ok(Verdict::GiveUp(error)) => (Failure::Error(error), Err(Reason::GiveUp)),
+            Err(message) => {
+                trace::panicked(&message);
+                (Failure::Panic(message), Ok(None))
+            }
+        };
+        self.failed(item, rest, (failure, retry), (span, began))
     }
 
     /// Fails with the message of the limiter's panic.
     fn succeeded(
         &self,
         item: &mut Item<'_, K, V>,
+        rest: &mut Rest<V>,
         outcome: Outcome,
         span: &Span,
     ) -> Result<(), String> {
+        if outcome != Outcome::Done {
+            rest.join(item);
+        }
         let limited = match outcome {
             Outcome::RequeueRateLimited if !self.queue.core.is_shutting_down() => {
                 catch_panic(|| item.try_retry(None, false))?.0
@@ -152,8 +172,8 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     fn failed(
         &self,
         item: &mut Item<'_, K, V>,
-        failure: Failure<E>,
-        retry: Retry,
+        rest: &mut Rest<V>,
+        (failure, retry): (Failure<E>, Retry),
         (span, began): (&Span, Epoch),
     ) -> Option<Report<'a>> {
         self.queue.core.note(match failure {
@@ -172,7 +192,17 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
                 Err(Reason::MaxRetries)
             }
             Ok((_, counted)) if self.is_crowded_out(item, began, counted) => Err(Reason::Crowded),
-            Ok(_) => self.retry(item, after),
+            Ok(_) => {
+                rest.join(item);
+                let retried = self.retry(item, after);
+                if retried.is_err() {
+                    rest.part(item);
+                } else if rest.has_lost_its_front() {
+                    // What was tried is not tried again.
+                    self.forget(item);
+                }
+                retried
+            }
             Err(_) => Err(Reason::Limiter),
         });
         let (retries, _) = retries.unwrap_or_default();
@@ -207,6 +237,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
                     reason,
                 };
                 if reason == Reason::ShutDown && self.on_give_up.is_none() {
+                    rest.join(item);
                     item.refuse();
                 } else {
                     item.end_as(Ended::GivenUp);

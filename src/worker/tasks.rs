@@ -25,8 +25,9 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::job::{Lane, Lending};
+use super::each::Rest;
 use super::join::Join;
+use super::lending::{Lane, Lending};
 use super::trace::Span;
 use super::{IntoVerdict, Job, Key, Loop, Report, Workers};
 use crate::sync::catch_panic::{catch_panic, catch_panic_async};
@@ -141,22 +142,25 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         &self,
         item: Item<'_, K, V>,
         lane: &mut Lane<V>,
-        f: impl FnOnce(Job<'static, K, V>) -> F,
+        f: impl Fn(Job<'static, K, V>) -> F,
     ) where
         F: Future<Output = R>,
         R: IntoVerdict<Error = E>,
     {
+        if let Some(each) = &self.each {
+            return self.work_on_each(each, item, lane, f).await;
+        }
         let span = Span::of(self, &item);
         let began = self.epoch();
-        let mut lent = self.lend(item, lane.next());
+        let mut lent = self.lend(item, Rest::none(), lane.next());
         let job = self.own(&mut lent);
         let work = async { f(job).await.into_verdict() };
         let said = catch_panic_async(span.around(work)).await;
-        let (item, mark) = lent.into_item().take_back();
+        let (item, mark, _) = lent.into_item().take_back();
         // `said` must not be kept over the next await: errors need not be `Send`.
         let said = said.map(|verdict| mark.on(verdict));
         if let Some((item, report)) = self.settle(item, said, &span, began) {
-            let held = self.lend(item, lane.next());
+            let held = self.lend(item, Rest::none(), lane.next());
             self.report(held, report, &span).await;
         }
         // Otherwise keys whose work is always ready would keep the thread, and starve other tasks.
@@ -173,7 +177,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
     ) {
         // The key is given up only once it is reported.
         let _ = catch_panic_async(span.around(report)).await;
-        self.end_tries(held.item.key());
+        self.end_tries(held.key());
         let _ = catch_panic(|| held.done());
     }
 

@@ -23,7 +23,7 @@ use crate::wait::receipt::receipt;
 pub(super) const MOST_THREADS: usize = 1 << 13;
 
 /// A worker's function. Behind a pointer, so that the loop is compiled once for each queue and not for each function.
-type Function<'f, K, V, E> = dyn Fn(Job<'_, K, V>) -> Verdict<E> + 'f;
+pub(super) type Function<'f, K, V, E> = dyn Fn(Job<'_, K, V>) -> Verdict<E> + 'f;
 
 /// What each thread does, until the queue is shut down and empty or the flag is set.
 pub(super) type Work<'f, L> = dyn Fn(&L, &StopFlag) + Sync + 'f;
@@ -178,6 +178,10 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         let parker = ThreadParker::current();
         stop.enlist(parker.waker());
         while let Some(mut item) = self.queue.open.get_unless(&parker, || stop.is_set()) {
+            if let Some(each) = &self.each {
+                self.work_each(each, item, f, stop);
+                continue;
+            }
             let span = Span::of(self, &item);
             let began = self.epoch();
             let said = span.within(|| catch_panic(|| self.call(f, &mut item)));

@@ -10,6 +10,7 @@ mod cancelled;
 mod crowded;
 mod dead_letters;
 mod dropped;
+mod each;
 mod failures;
 mod handles;
 mod held;

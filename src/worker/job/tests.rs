@@ -2,6 +2,7 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 
 use super::*;
+use crate::worker::lending::Lane;
 use crate::worker::{Failed, Workers};
 use crate::{WorkQueue, merge};
 

@@ -1,0 +1,446 @@
+//! Workers that try the messages of a key one by one (W11).
+//!
+//! # Protocol
+//!
+//! A worker takes a key, and with it its value, a list of messages. It takes the list *apart*: the first message is the
+//! value of the job, and the rest is held beside the key. When a message is settled, and the key stays in the worker's hand, the
+//! next one is the first. The list is *joined* again, the message that is tried before the rest, whenever the value goes back
+//! into the queue, where it is merged under what came meanwhile (V3).
+//!
+//! ```text
+//!     take the list apart
+//!     for each message, until there is none:
+//!         if the turn is over:                     join, add the key, done; the key is at the tail
+//!             a queue that is shut down refuses that: the turn goes on
+//!         try the message:
+//!             success                              forget the failures: tries count for a message
+//!             another outcome, such as `Later`     join, add the key by it, done
+//!             failure, with retries left           join, retry, done; if that is refused, as below
+//!             failure, without                     give the message up alone: dead letter, hook; forget the failures
+//!             failure that nobody is told of,      join, leave all for `take_left`, done
+//!             after a shut-down
+//!     done
+//! ```
+//!
+//! So no later message of a key is tried before an earlier one is done, or given up and reported.
+//!
+//! | event | what becomes of the messages |
+//! | --- | --- |
+//! | the function panics | as an error |
+//! | it fails, and has taken its message out of the value | that is lost, as a job alone loses it; the rest is retried, from its first try |
+//! | the future is cancelled | all go back in order, the message that was tried before the rest; after a shut-down they are left. With `requeue_cancelled(false)` that message is done, and the rest goes back |
+//! | it is cancelled between two messages | the rest goes back |
+//! | the report of a message is cancelled | as if its work were cancelled |
+//! | an abort, of threads | after the message that is tried, the rest goes back; after a shut-down it is left |
+//! | a shut-down | the rest is tried, one by one |
+//! | a shut-down drops the retry | all that waits is left, or reported together |
+//! | a limit or a hold of the group, a pause, an interval | count for the turn: no other begins |
+//!
+//! The receipts of puts are with the key, and end when it is done: as [`Ended::GivenUp`] if a message was given up that the
+//! key had in hand then, and otherwise as they always do.
+//!
+//! What iterators of the list do is user code. A panic of theirs is caught, and loses the messages that they have.
+
+use std::fmt;
+use std::iter;
+use std::time::Duration;
+
+use super::lending::{Lane, Lending};
+use super::settle::{Epoch, Said};
+use super::stop::StopFlag;
+use super::threads::Function;
+use super::trace::Span;
+use super::{IntoVerdict, Job, Key, Loop, Report, Workers};
+use crate::sync::catch_panic::{catch_panic, catch_panic_async, drop_caught};
+use crate::time::nanos;
+use crate::wait::let_others_run;
+use crate::{Added, ConfigError, Item, RetryOnDrop};
+
+/// How many messages of a key a worker tries, or for how long, before other keys have their turn: see [`Workers::each`].
+/// Converted from the number, the time, or both.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    messages: usize,
+    time: Duration,
+}
+
+impl From<usize> for Turn {
+    fn from(messages: usize) -> Self {
+        Turn::from((messages, Duration::MAX))
+    }
+}
+
+impl From<Duration> for Turn {
+    fn from(time: Duration) -> Self {
+        Turn::from((usize::MAX, time))
+    }
+}
+
+impl From<(usize, Duration)> for Turn {
+    fn from((messages, time): (usize, Duration)) -> Self {
+        Turn { messages, time }
+    }
+}
+
+/// The setting of workers: their turns, and how a list is taken apart.
+pub(super) struct Each<V> {
+    turn: Turn,
+    apart: fn(V) -> Box<dyn Messages<V>>,
+}
+
+/// The messages of a key in hand: those behind the one that is tried, or all of them joined.
+trait Messages<V>: Send {
+    /// Returns whether they are apart.
+    fn are_apart(&self) -> bool;
+
+    /// Returns the next message.
+    fn next(&mut self) -> Option<V>;
+
+    /// Returns all, `front` before the others; `None` if there are none.
+    fn join(&mut self, front: Option<V>) -> Option<V>;
+
+    /// Takes what `join` has returned apart again, and returns what was in front.
+    fn part(&mut self, joined: Option<V>) -> Option<V>;
+
+    /// Returns whether nothing was in front when they were joined.
+    fn had_no_front(&self) -> bool;
+}
+
+struct List<V: IntoIterator> {
+    /// `None` if they are joined.
+    rest: Option<V::IntoIter>,
+    /// How many were in front.
+    front: usize,
+}
+
+impl<V> Messages<V> for List<V>
+where
+    V: IntoIterator<IntoIter: Send> + FromIterator<<V as IntoIterator>::Item>,
+{
+    fn are_apart(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    fn next(&mut self) -> Option<V> {
+        let message = self.rest.as_mut()?.next()?;
+        Some(iter::once(message).collect())
+    }
+
+    fn join(&mut self, front: Option<V>) -> Option<V> {
+        let Some(rest) = self.rest.take() else {
+            return front;
+        };
+        let front: Vec<_> = front.into_iter().flatten().collect();
+        self.front = front.len();
+        let mut all = front.into_iter().chain(rest).peekable();
+        all.peek()?;
+        Some(all.collect())
+    }
+
+    fn part(&mut self, joined: Option<V>) -> Option<V> {
+        if self.are_apart() {
+            return joined;
+        }
+        let none = || iter::empty().collect();
+        let mut rest = V::into_iter(joined.unwrap_or_else(none));
+        let front = (self.front > 0).then(|| rest.by_ref().take(self.front).collect());
+        self.rest = Some(rest);
+        front
+    }
+
+    fn had_no_front(&self) -> bool {
+        self.rest.is_none() && self.front == 0
+    }
+}
+
+/// What a worker holds beside a key: the messages of its value, or nothing, if the value is tried as a whole.
+pub(super) struct Rest<V>(Option<Box<dyn Messages<V>>>);
+
+impl<V> Rest<V> {
+    pub(super) fn none() -> Self {
+        Rest(None)
+    }
+
+    /// Returns whether the key stays in hand, for the next message.
+    fn goes_on(&self) -> bool {
+        self.0.as_ref().is_some_and(|messages| messages.are_apart())
+    }
+
+    /// Loads the next message as the value of the key. Returns false if there is none.
+    fn load<K>(&mut self, item: &mut Item<'_, K, V>) -> bool {
+        self.change(item, |messages, before| {
+            drop_caught(before);
+            messages.next()
+        });
+        item.loaded().is_some_and(|loaded| loaded.is_some())
+    }
+
+    /// Makes the value of the key whole again.
+    pub(super) fn join<K>(&mut self, item: &mut Item<'_, K, V>) {
+        self.change(item, |messages, front| messages.join(front));
+    }
+
+    /// Takes it apart again: it did not go back.
+    pub(super) fn part<K>(&mut self, item: &mut Item<'_, K, V>) {
+        self.change(item, |messages, joined| messages.part(joined));
+    }
+
+    /// Returns whether the function has taken its message, before the value was joined.
+    pub(super) fn has_lost_its_front(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|messages| messages.had_no_front())
+    }
+
+    /// Adds the key again with what is behind the message that was tried, if there is any.
+    pub(super) fn put_back_alone<K>(&mut self, item: &mut Item<'_, K, V>)
+    where
+        K: Send + Sync + 'static,
+        V: Send + 'static,
+    {
+        if self.goes_on() {
+            item.pass_front();
+            self.join(item);
+            if item.loaded().is_some_and(|loaded| loaded.is_some()) {
+                _ = item.add();
+            }
+        }
+    }
+
+    fn change<K>(
+        &mut self,
+        item: &mut Item<'_, K, V>,
+        change: impl FnOnce(&mut dyn Messages<V>, Option<V>) -> Option<V>,
+    ) {
+        if let (Some(messages), Some(loaded)) = (&mut self.0, item.loaded()) {
+            let before = loaded.take();
+            *loaded = catch_panic(|| change(&mut **messages, before))
+                .ok()
+                .flatten();
+        }
+    }
+}
+
+impl<K, V, E> Workers<'_, K, V, E> {
+    /// Tries the messages of a key one by one (W11): for values that are lists, as a `Vec` or a `VecDeque` with
+    /// [`merge::append`](crate::merge::append).
+    ///
+    /// The value of each job is a list of one message, the first of those that wait for the key. When it is done, the function is
+    /// called for the next one. So tries are counted for a message. One that fails goes back in front of the others, and the
+    /// key is retried; one that is given up is reported alone, or kept as a [dead letter](Self::dead_letters), and the next one is
+    /// tried at once. With [`adds_wait_for_retries`](crate::Builder::adds_wait_for_retries) a message that comes meanwhile does
+    /// not cut the back-off of the one before it short.
+    ///
+    /// `turn` is how many messages of a key are tried in a row, above 0, or for how long, or both; at least one is. If some are
+    /// left then, they go back before what came meanwhile, and the key is at the tail of the queue. In a queue that is
+    /// shut down the turn goes on, as the key would be refused.
+    ///
+    /// A [receipt](crate::Receipt) ends when all messages that the key had in hand are done or given up: as
+    /// [`GivenUp`](crate::Ended::GivenUp) if one of them was given up. A shut-down that drops a retry reports all messages of the
+    /// key together. Metrics count the outcome of each message, and a span is that of a message; a delivery, and its
+    /// [queue time](Job::queue_time), are the key's.
+    ///
+    /// The iterator of the list must return the messages in the order in which the list was collected from one. Functions of
+    /// [batches](Self::run_batches) are refused with an error.
+    ///
+    /// ```
+    /// use keyqueue::worker::{DeadLetters, Workers};
+    /// use keyqueue::{WorkQueue, merge};
+    /// use std::sync::Mutex;
+    ///
+    /// let queue = WorkQueue::builder().merge(merge::append).build()?;
+    /// queue.put("account", vec![1, 2, 3]);
+    /// queue.shut_down();
+    /// let (done, letters) = (Mutex::new(Vec::new()), DeadLetters::new(10)?);
+    /// let workers = Workers::new(&queue).concurrency(1).dead_letters(&letters);
+    /// workers.each(100).run(|job| match job.value()[0] {
+    ///     2 => job.give_up("it is even"),
+    ///     number => Ok(done.lock().unwrap().push(number)),
+    /// })?;
+    /// assert_eq!(done.into_inner().unwrap(), [1, 3]);
+    /// assert_eq!(letters.list()[0].value.as_deref(), Some(&vec![2]));
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// ```
+    pub fn each(mut self, turn: impl Into<Turn>) -> Self
+    where
+        V: IntoIterator<IntoIter: Send + 'static>
+            + FromIterator<<V as IntoIterator>::Item>
+            + 'static,
+    {
+        self.inner.each = Some(Each {
+            turn: turn.into(),
+            apart: |value| {
+                let rest = Some(value.into_iter());
+                Box::new(List::<V> { rest, front: 0 })
+            },
+        });
+        self
+    }
+}
+
+/// A turn of a key.
+struct Begun {
+    tried: usize,
+    most: usize,
+    /// By the queue's clock.
+    until: Option<u64>,
+}
+
+impl<K, V, E> Loop<'_, K, V, E> {
+    /// Checks the setting.
+    pub(super) fn check_each(&self) -> Result<(), ConfigError> {
+        let Some(each) = &self.each else {
+            return Ok(());
+        };
+        ConfigError::check_range("workers", "each", 1..=usize::MAX, each.turn.messages)
+    }
+
+    /// Refuses the setting, for functions of batches.
+    pub(super) fn refuse_each(&self) -> Result<(), ConfigError> {
+        match self.each {
+            None => Ok(()),
+            Some(_) => {
+                let (rule, set) = ("must not be set for batches", format_args!("set"));
+                Err(ConfigError::new("workers", "each", rule, set))
+            }
+        }
+    }
+}
+
+impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
+    /// Takes the value of a key apart, and begins its turn.
+    fn begin(&self, each: &Each<V>, item: &mut Item<'_, K, V>) -> (Rest<V>, Begun) {
+        let value = item.take();
+        let rest = value.and_then(|value| catch_panic(|| (each.apart)(value)).ok());
+        let Turn { messages, time } = each.turn;
+        let until = (time != Duration::MAX).then(|| {
+            let now = self.queue.core.timer.clock().nanos();
+            now.saturating_add(nanos::saturating(time))
+        });
+        let (tried, most) = (0, messages);
+        (Rest(rest), Begun { tried, most, until })
+    }
+
+    /// Ends the turn of a key before its next message, if it is over or the workers are stopped: adds the key. Returns false if
+    /// the turn goes on.
+    fn ends(
+        &self,
+        turn: &mut Begun,
+        (item, rest): (&mut Item<'_, K, V>, &mut Rest<V>),
+        is_stopped: bool,
+    ) -> bool {
+        let clock = self.queue.core.timer.clock();
+        let is_over =
+            || turn.tried >= turn.most || turn.until.is_some_and(|until| clock.nanos() >= until);
+        // One is tried in any case.
+        if turn.tried == 0 || !(is_stopped || is_over()) {
+            turn.tried += 1;
+            return false;
+        }
+        rest.join(item);
+        // A queue that is shut down refuses the key; then it is left, if the workers are stopped.
+        let added = catch_panic(|| match is_stopped {
+            true => item.add(),
+            false => item.try_add(),
+        });
+        let ends = is_stopped || added.is_ok_and(Added::is_accepted);
+        if !ends {
+            rest.part(item);
+        }
+        ends
+    }
+
+    /// Settles a message. Returns the call of an async hook. Never panics.
+    fn settle_front(
+        &self,
+        (item, rest): (&mut Item<'_, K, V>, &mut Rest<V>),
+        said: Said<E>,
+        span: &Span,
+        began: Epoch,
+    ) -> Option<Report<'a>> {
+        let settle = || self.settle_beside(item, rest, said, (span, began));
+        span.within(|| catch_panic(settle)).ok().flatten()
+    }
+
+    /// Tries the messages of a key by a thread's function, until its turn is over or `stop` is set.
+    pub(super) fn work_each(
+        &self,
+        each: &Each<V>,
+        mut item: Item<'_, K, V>,
+        f: &Function<'_, K, V, E>,
+        stop: &StopFlag,
+    ) {
+        let (mut rest, mut turn) = self.begin(each, &mut item);
+        while rest.load(&mut item) {
+            if self.ends(&mut turn, (&mut item, &mut rest), stop.is_set()) {
+                break;
+            }
+            let span = Span::of(self, &item);
+            let began = self.epoch();
+            let said = span.within(|| catch_panic(|| self.call(f, &mut item)));
+            // No hook is async.
+            drop(self.settle_front((&mut item, &mut rest), said, &span, began));
+            if !rest.goes_on() {
+                break;
+            }
+            item.pass_front();
+        }
+        drop_caught(item);
+    }
+
+    /// Tries the messages of a key by a future's function, until its turn is over. Lets other tasks run after each.
+    pub(super) async fn work_on_each<F, R>(
+        &self,
+        each: &Each<V>,
+        mut item: Item<'_, K, V>,
+        lane: &mut Lane<V>,
+        f: impl Fn(Job<'static, K, V>) -> F,
+    ) where
+        F: Future<Output = R>,
+        R: IntoVerdict<Error = E>,
+    {
+        let (mut rest, mut turn) = self.begin(each, &mut item);
+        while rest.load(&mut item) {
+            if self.ends(&mut turn, (&mut item, &mut rest), false) {
+                break;
+            }
+            let span = Span::of(self, &item);
+            let began = self.epoch();
+            let mut lent = self.lend(item, rest, lane.next());
+            let job = self.own(&mut lent);
+            let work = async { f(job).await.into_verdict() };
+            let said = catch_panic_async(span.around(work)).await;
+            let mark;
+            (item, mark, rest) = lent.into_item().take_back();
+            // As in `work_on`.
+            let said = said.map(|verdict| mark.on(verdict));
+            if let Some(report) = self.settle_front((&mut item, &mut rest), said, &span, began) {
+                let held = self.lend(item, rest, lane.next());
+                // As in `report`.
+                let _ = catch_panic_async(span.around(report)).await;
+                self.end_tries(held.key());
+                (item, _, rest) = held.into_item().take_back();
+            }
+            if !rest.goes_on() {
+                break;
+            }
+            item.pass_front();
+            let held = RetryOnDrop::new(Lending::of(item, rest, lane.next()), Lending::put_back);
+            let_others_run().await;
+            (item, _, rest) = held.into_item().take_back();
+        }
+        drop_caught(item);
+        let_others_run().await;
+    }
+}
+
+impl<K, V> Item<'_, K, V> {
+    /// Drops the message that is done or given up: the delivery goes on with the next one.
+    fn pass_front(&mut self) {
+        drop_caught(self.take());
+        let (core, held) = self.parts();
+        if let Some(values) = core.values() {
+            values.go_on(held);
+        }
+    }
+}

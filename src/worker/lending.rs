@@ -1,0 +1,84 @@
+//! What a worker that is a future holds while its function has the job: [`super::job`] has what becomes of it.
+
+use std::mem;
+use std::sync::Arc;
+
+use super::Key;
+use super::each::Rest;
+use super::job::{Back, Mark};
+use crate::sync::Mutex;
+use crate::sync::catch_panic::drop_caught;
+use crate::{Ended, Item};
+
+/// Where the jobs of one task come back to.
+pub(super) struct Lane<V>(Arc<Mutex<Back<V>>>);
+
+impl<V> Lane<V> {
+    pub(super) fn new() -> Self {
+        Lane(Arc::default())
+    }
+
+    /// Returns the place for the next job, which is empty: another one, if an earlier job is still somewhere.
+    pub(super) fn next(&mut self) -> &Arc<Mutex<Back<V>>> {
+        if Arc::get_mut(&mut self.0).is_none() {
+            self.0 = Arc::default();
+        }
+        // Of a job that came back late. The drop of the value is user code.
+        let late = mem::take(&mut *self.0.lock());
+        drop_caught(late.value);
+        &self.0
+    }
+}
+
+/// An item during a call, and what is beside it.
+pub(super) struct Lending<'q, K, V> {
+    item: Item<'q, K, V>,
+    rest: Rest<V>,
+    lane: Arc<Mutex<Back<V>>>,
+}
+
+impl<'q, K, V> Lending<'q, K, V> {
+    pub(super) fn of(item: Item<'q, K, V>, rest: Rest<V>, lane: &Arc<Mutex<Back<V>>>) -> Self {
+        let lane = Arc::clone(lane);
+        Lending { item, rest, lane }
+    }
+
+    /// Returns the item, and where its job comes back to.
+    pub(super) fn parts(&mut self) -> (&mut Item<'q, K, V>, &Arc<Mutex<Back<V>>>) {
+        (&mut self.item, &self.lane)
+    }
+
+    pub(super) fn key(&self) -> &K {
+        self.item.key()
+    }
+
+    /// Ends the call: returns the item with what the function has left of the value, and what it has decided.
+    pub(super) fn take_back(self) -> (Item<'q, K, V>, Mark, Rest<V>) {
+        let Lending {
+            mut item,
+            rest,
+            lane,
+        } = self;
+        let Back { value, mark } = mem::take(&mut *lane.lock());
+        if let (Some(loaded), Some(value)) = (item.loaded(), value) {
+            *loaded = Some(value);
+        }
+        (item, mark, rest)
+    }
+}
+
+impl<K: Key, V: Send + 'static> Lending<'_, K, V> {
+    /// Ends a call that is cancelled: the key is processing, so the drop of its item queues it.
+    pub(super) fn put_back(self) {
+        let (mut item, _, mut rest) = self.take_back();
+        rest.join(&mut item);
+        _ = item.add();
+    }
+
+    /// The same, and gives up what was tried.
+    pub(super) fn give_up(self) {
+        let (mut item, _, mut rest) = self.take_back();
+        item.end_as(Ended::GivenUp);
+        rest.put_back_alone(&mut item);
+    }
+}
