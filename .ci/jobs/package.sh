@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What a user of the crate gets: checks that a project with nothing but keyqueue has few packages in its
-# Cargo.lock and builds fewer, that README.md's links are not dead on a registry's page, that the crate can
-# be published with the command in Cargo.toml, and that it builds with the oldest dependencies that it allows.
+# Cargo.lock and builds fewer, that README.md's links are not dead on a registry's page, that the crates can
+# be published with the command in Cargo.toml, and that what is in the package of keyqueue builds with the oldest dependencies that it
+# allows.
 source "$(dirname "$0")/../lib.sh"
 
 # at_most COUNT MOST WHAT
