@@ -5,7 +5,7 @@
 //! | bits | meaning |
 //! | --- | --- |
 //! | 63 | closed: the queue is shut down, and refuses delays |
-//! | 53..63 | a generation, which changes with each delay that is set |
+//! | 53..63 | a generation, which changes with each delay that is set, or moved |
 //! | 52 | a burst: the delay is debounced ([`crate::timer`] has its limit) |
 //! | 51 | the delay is a retry: it was set by a failure, where none was pending; or, with a [rule](Rule) that holds retries, anywhere |
 //! | 48..51 | the level at which the key is added, in a queue with levels |
@@ -20,7 +20,8 @@
 //! the entry is *stale* and nothing happens. Each delay ends in exactly one way, by the exchange
 //! that succeeds: it is fired, moved, cancelled, or dropped by a shut-down.
 //!
-//! A delay that is kept becomes as urgent as the one that was not: it is set again, for the same tick.
+//! A delay that is kept becomes as urgent as the one that was not: it is set again, for the same tick and of the same
+//! generation, so whoever knows the delay by its stamp still does ([`Delay::dropped_as`]). Its level only falls, so no stamp recurs.
 //!
 //! The generation wraps around after 1024 delays; then a stale entry with the same due tick may
 //! fire instead of the valid one, at the same tick, and the valid one is stale.
@@ -206,7 +207,10 @@ impl Delay {
             }
             let level = pending.map_or(level, |pending| level.min(pending.level()));
             let is_retry = turned || pending.map_or(retry != Retry::No, Stamp::is_retry);
-            let generation = (seen & !(GENERATION - 1)).wrapping_add(GENERATION) & !CLOSED;
+            let generation = match kept {
+                Some(_) => seen & !(GENERATION - 1),
+                None => (seen & !(GENERATION - 1)).wrapping_add(GENERATION) & !CLOSED,
+            };
             let flags = (u64::from(is_retry) * RETRY) | (u64::from(level) * LEVEL);
             let when = new.or(kept.map(|kept| kept.0 & (BURST | TICK)));
             let stamp = generation | flags | when.unwrap_or_default();
@@ -286,7 +290,7 @@ impl Delay {
 
     /// Refuses delays from now on, and drops the pending one. Returns whether there was one.
     pub(crate) fn close_and_drop(&self) -> bool {
-        // Ordering: AcqRel; the Release pairs with the Acquire in `is_dropped` and `claim_dropped`: a
+        // Ordering: AcqRel; the Release pairs with the Acquire in `dropped_as` and `claim_dropped`: a
         // thread that finds the delay dropped sees that the key was closed before. The Acquire is that of `clear`.
         let was = self.0.fetch_or(CLOSED, Ordering::AcqRel);
         // Ordering: SeqCst; as in `clear`.
@@ -306,10 +310,13 @@ impl Delay {
         stamp_of(self.0.load(Ordering::Relaxed) & !CLOSED)
     }
 
-    /// Returns whether a shut-down has dropped the delay with this stamp, and nobody has claimed it.
-    pub(crate) fn is_dropped(&self, stamp: Stamp) -> bool {
+    /// Returns the stamp of the delay that had this one, perhaps before it became more urgent, if a shut-down has dropped
+    /// it, and nobody has claimed it.
+    pub(crate) fn dropped_as(&self, stamp: Stamp) -> Option<Stamp> {
         // Ordering: Acquire; pairs with the Release in `close_and_drop`.
-        self.0.load(Ordering::Acquire) == stamp.0 | CLOSED
+        let word = self.0.load(Ordering::Acquire);
+        let is_same = (word ^ stamp.0) & !(RETRY - LEVEL) == CLOSED;
+        is_same.then_some(Stamp(word & !CLOSED))
     }
 
     /// Returns true to one caller if a shut-down has dropped the delay with this stamp.

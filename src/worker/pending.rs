@@ -14,7 +14,7 @@
 //! # Why no other key is reported
 //!
 //! A delay that has been cancelled, that has ended, or that another call has moved has another
-//! stamp, so neither a retry that was cancelled nor one that was delivered elsewhere is claimed.
+//! stamp (one that another call has only made more urgent is the same), so neither a retry that was cancelled nor one that was delivered elsewhere is claimed.
 //! The key may be queued or processing: by another add, or because the worker that has added the
 //! retry still holds it. Then its delay is not claimed: the worker that gets or holds the key handles
 //! how it ends, or `shut_down_now` counts it. That a key is idle is final: the shut-down closes a key
@@ -37,10 +37,9 @@ fn claim<K, V>(key: &KeyHandle<K, V>, stamp: Stamp) -> bool {
     let delay = pin.delay();
     // In this order: the state counts once the key is closed, and a worker that still holds the
     // key claims the delay itself, when it ends.
-    delay.is_dropped(stamp)
-        && pin.phase() == State::Idle
-        && !pin.state().has_left()
-        && delay.claim_dropped(stamp)
+    delay.dropped_as(stamp).is_some_and(|dropped| {
+        pin.phase() == State::Idle && !pin.state().has_left() && delay.claim_dropped(dropped)
+    })
 }
 
 impl<K, V, E> Pending<K, V, E> {

@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::common::poll_until_idle;
 use crate::common::timed::{HOUR, secs};
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Reason, Workers};
+use keyqueue::worker::{Job, Reason, Workers};
 use keyqueue::{Added, Clock, WorkQueue, merge};
 
 /// What has happened: the value of each try, in how many seconds the next one is, and how often the key was given up.
@@ -52,4 +53,40 @@ fn a_key_with_steady_traffic_is_tried_no_more_often_than_its_back_off_says() {
     assert_eq!(values, tries);
     assert_eq!(delays, [Some(secs(1)), Some(secs(2)), None, None]);
     assert_eq!(given_up, [Reason::MaxRetries, Reason::ShutDown]);
+}
+
+#[test] // V7 S5 S13
+fn a_retry_that_a_later_add_has_made_urgent_is_reported_if_a_shut_down_drops_it() {
+    for waits in [false, true] {
+        let (clock, _time) = Clock::mock();
+        let builder = WorkQueue::builder().clock(clock).manual_timers();
+        let builder = builder.levels(3).merge(merge::append);
+        let queue = builder.adds_wait_for_retries(waits).build().unwrap();
+        queue.entry("a").level(2).put(vec![1]);
+        let seen = Mutex::new(Vec::new());
+        let workers = Workers::new(&queue).concurrency(1);
+        let workers = workers.on_give_up(|_, given_up| {
+            let seen = &mut *seen.lock().unwrap();
+            seen.push((given_up.reason, given_up.value));
+        });
+        let mut run = Box::pin(
+            workers.run_async(async |job: Job<'static, &str, Vec<u32>>| {
+                job.retry_after::<(), _>("no route", HOUR)
+            }),
+        );
+        assert!(poll_until_idle(&mut run).is_pending());
+        for level in [1, 0] {
+            let entry = queue.entry("a").level(level);
+            let added = match waits {
+                true => entry.put(vec![2]),
+                false => entry.after(2 * HOUR).put(vec![2]),
+            };
+            assert_eq!(added, Added::Delayed);
+        }
+        assert_eq!(queue.shut_down().delayed, 1);
+        pollster::block_on(run).unwrap();
+        let seen = seen.into_inner().unwrap();
+        assert_eq!(seen, [(Reason::Dropped, Some(vec![1, 2, 2]))]);
+        assert_eq!(queue.take_left(), []);
+    }
 }
