@@ -115,8 +115,9 @@ impl Producer {
     /// has added the message can add it again: within 60 s the server stores one message of a key for each id, and this
     /// returns the sequence of the first.
     ///
-    /// The id is the key's: another key may have the same. After a while of more than a minute the message is stored again;
-    /// what a server recognises after it was killed is said [above](Self).
+    /// The id is the key's: another key may have the same. A repeat is not stored either if the first message was delivered or
+    /// replaced by a later one of its key ([`Coalesce::Server`](crate::Coalesce::Server)), so the later one stays; but after more than
+    /// 60 s, or if all servers of the stream were killed in between, it is stored as a new message, which replaces the later one.
     ///
     /// # Errors
     ///

@@ -1,5 +1,7 @@
 //! The stream, and what a producer puts into it, on a real server.
 
+mod common;
+
 use std::time::Duration;
 
 use async_nats::jetstream::{self, stream};
@@ -7,6 +9,8 @@ use keyqueue_nats::{Coalesce, Config, Error, Fleet, Producer, create};
 use servers::nats::Server;
 use servers::until;
 use tokio::time::Instant;
+
+use common::{Log, Replica};
 
 /// One partition: its stream has all messages.
 fn config() -> Config {
@@ -61,6 +65,50 @@ async fn a_message_with_an_id_of_its_own_is_stored_once() {
             "{error:?}"
         );
     }
+}
+
+/// With `coalesce = "server"` a later message of the key may have replaced the first one when the repeat comes: the repeat is not
+/// stored, and the later message stays. A server that was killed in between has forgotten the id of what was replaced.
+#[tokio::test]
+async fn a_message_with_an_id_of_its_own_does_not_replace_the_one_that_has_replaced_it() {
+    let Some(mut server) = Server::start().await else {
+        return;
+    };
+    let config = config();
+    assert_eq!(config.coalesce, Coalesce::Server);
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let first = producer.add_once("1", "order", "old").await.unwrap();
+    let second = producer.add("order", "new").await.unwrap();
+    let again = producer.add_once("1", "order", "old").await.unwrap();
+    assert_eq!(again, first);
+    let kept = async |server: &Server| {
+        let state = state(server, &config).await;
+        assert_eq!(state.messages, 1);
+        let stream = stream_of(server, &config).await;
+        let kept = stream.get_raw_message(state.last_sequence).await.unwrap();
+        (kept.sequence, kept.payload)
+    };
+    assert_eq!(kept(&server).await, (second, "new".into()));
+    // The same after its delivery.
+    let replica = Replica::logging(&server, &config, "a", &Log::default()).await;
+    until("it is delivered", async || {
+        state(&server, &config).await.messages == 0
+    })
+    .await;
+    replica.leave().await;
+    let again = producer.add_once("1", "order", "old").await.unwrap();
+    assert_eq!((again, state(&server, &config).await.messages), (first, 0));
+
+    let third = producer.add_once("2", "order", "old").await.unwrap();
+    let fourth = producer.add_once("3", "order", "new").await.unwrap();
+    server.kill();
+    server.restart().await;
+    let again = producer.add_once("3", "order", "new").await.unwrap();
+    assert_eq!(again, fourth, "it is in the stream");
+    let again = producer.add_once("2", "order", "old").await.unwrap();
+    assert!(again > fourth && fourth > third, "its id is forgotten");
+    assert_eq!(kept(&server).await, (again, "old".into()));
 }
 
 #[tokio::test]
