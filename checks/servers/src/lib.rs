@@ -1,5 +1,7 @@
 //! Real servers on this machine for tests, examples and measurements, and a proxy in front of them.
 
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(feature = "kube")]
 pub mod kube;
 #[cfg(feature = "nats")]

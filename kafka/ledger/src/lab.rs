@@ -1,0 +1,329 @@
+//! Brokers, topics, members and a witness, for the tests and for `run`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::producer::Producing;
+use crate::witness::{Seen, Witness};
+
+/// How long anything may take to come to an end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A dead letter: account, number, headers.
+pub type Letter = (String, u64, BTreeMap<String, String>);
+
+/// A group with a topic of its own.
+#[derive(Debug)]
+pub struct Lab {
+    /// The program `ledger`.
+    program: PathBuf,
+    pub servers: String,
+    pub topic: String,
+    pub group: String,
+    pub witness: Witness,
+    pub producing: Producing,
+    /// Further options of the members that are started from now on.
+    pub options: Vec<String>,
+    members: BTreeMap<String, Child>,
+}
+
+impl Lab {
+    /// Creates the topic.
+    pub fn new(program: &Path, servers: &str, name: &str, partitions: i32) -> Result<Self> {
+        let lab = Lab {
+            program: program.to_owned(),
+            servers: servers.to_owned(),
+            topic: name.to_owned(),
+            group: format!("{name}-group"),
+            witness: Witness::start(false)?,
+            producing: Producing::new(servers, name)?,
+            options: Vec::new(),
+            members: BTreeMap::new(),
+        };
+        lab.create(name, partitions, &[])?;
+        Ok(lab)
+    }
+
+    fn admin(&self) -> Result<AdminClient<DefaultClientContext>> {
+        Ok(self.client().create()?)
+    }
+
+    fn client(&self) -> ClientConfig {
+        let mut client = ClientConfig::new();
+        client.set("bootstrap.servers", &self.servers);
+        client
+    }
+
+    /// Creates a topic with these settings.
+    pub fn create(&self, topic: &str, partitions: i32, settings: &[(&str, &str)]) -> Result<()> {
+        let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
+        for (name, value) in settings {
+            new = new.set(name, value);
+        }
+        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
+        let admin = self.admin()?;
+        for result in block_on(admin.create_topics([&new], &options))? {
+            result.map_err(|(topic, error)| anyhow::anyhow!("{topic}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a topic.
+    pub fn delete(&self, topic: &str) -> Result<()> {
+        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
+        block_on(self.admin()?.delete_topics(&[topic], &options))?;
+        Ok(())
+    }
+
+    /// Deletes the records of the first partition below an offset.
+    pub fn truncate(&self, below: i64) -> Result<()> {
+        let mut offsets = TopicPartitionList::new();
+        offsets.add_partition_offset(&self.topic, 0, Offset::Offset(below))?;
+        block_on(self.admin()?.delete_records(&offsets, &AdminOptions::new()))?;
+        Ok(())
+    }
+
+    /// Starts a member.
+    pub fn join(&mut self, name: &str) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(["member", "--servers", &self.servers, "--group", &self.group])
+            .args(["--topics", &self.topic, "--name", name])
+            .args(["--witness", &self.witness.address().to_string()])
+            .args(&self.options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        self.members.insert(name.to_owned(), command.spawn()?);
+        Ok(())
+    }
+
+    fn signal(&self, name: &str, signal: Signal) -> Result<()> {
+        let id = self.members.get(name).context("no such member")?.id();
+        let pid = Pid::from_raw(i32::try_from(id)?).context("a process")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self, name: &str) -> Result<()> {
+        self.signal(name, Signal::KILL)?;
+        self.members.remove(name).context("a member")?.wait()?;
+        Ok(())
+    }
+
+    /// SIGTERM. Waits for the end of the member, and returns what it says.
+    pub fn end(&mut self, name: &str) -> Result<String> {
+        self.signal(name, Signal::TERM)?;
+        self.ended(name, Duration::from_secs(60))
+    }
+
+    /// Waits until a member has ended by itself or is told to, and returns what it says.
+    pub fn ended(&mut self, name: &str, limit: Duration) -> Result<String> {
+        let mut member = self.members.remove(name).context("a member")?;
+        let end = Instant::now() + limit * rig_patience();
+        while member.try_wait()?.is_none() {
+            if Instant::now() >= end {
+                member.kill()?;
+                bail!("{name} does not end");
+            }
+            sleep(Duration::from_millis(20));
+        }
+        let output = member.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        ensure!(
+            output.status.success(),
+            "{name} ended with {}: {said}",
+            output.status
+        );
+        Ok(said)
+    }
+
+    pub fn stop(&self, name: &str) -> Result<()> {
+        self.signal(name, Signal::STOP)
+    }
+
+    pub fn go_on(&self, name: &str) -> Result<()> {
+        self.signal(name, Signal::CONT)
+    }
+
+    pub fn members(&self) -> Vec<String> {
+        self.members.keys().cloned().collect()
+    }
+
+    /// Waits until so many postings have succeeded.
+    pub fn finished(&self, count: u64) -> Result<()> {
+        self.until("postings", |lab| lab.witness.finished() >= count)
+    }
+
+    pub fn all(&self) -> u64 {
+        self.producing.produced.values().sum()
+    }
+
+    /// Waits for a condition, as long as something happens.
+    pub fn until(&self, what: &str, condition: impl Fn(&Lab) -> bool) -> Result<()> {
+        let (mut begun, mut end) = (0, Instant::now());
+        loop {
+            if condition(self) {
+                return Ok(());
+            }
+            let now = self.witness.seen().begun;
+            if now != begun {
+                (begun, end) = (now, Instant::now() + PATIENCE * rig_patience());
+            }
+            ensure!(
+                begun == 0 || Instant::now() < end,
+                "{what}: nothing happens; {} of {} finished, {}",
+                self.witness.finished(),
+                self.all(),
+                self.witness.seen()
+            );
+            if begun == 0 && end.elapsed() > PATIENCE * rig_patience() {
+                bail!("{what}: nothing has begun");
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until all postings have succeeded, and judges. The members go on.
+    pub fn judge(&self) -> Result<Seen> {
+        self.finished(self.all())?;
+        Ok(self.witness.judge(&self.producing.produced))
+    }
+
+    /// Waits until the group has committed the end of each partition.
+    pub fn committed(&self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = self.lag()?;
+            if left == 0 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "a lag of {left} stays");
+            sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// How many offsets the group has not committed.
+    pub fn lag(&self) -> Result<i64> {
+        let consumer: BaseConsumer = self.client().set("group.id", &self.group).create()?;
+        let mut lag = 0;
+        for (partition, committed, _) in self.offsets(&consumer)? {
+            let (low, high) = consumer.fetch_watermarks(&self.topic, partition, PATIENCE)?;
+            lag += high - committed.unwrap_or(low);
+        }
+        Ok(lag)
+    }
+
+    /// The partitions, with the offset that is committed and its metadata.
+    fn offsets(&self, consumer: &BaseConsumer) -> Result<Vec<(i32, Option<i64>, String)>> {
+        let metadata = consumer.fetch_metadata(Some(&self.topic), PATIENCE)?;
+        let mut list = TopicPartitionList::new();
+        for partition in metadata.topics()[0].partitions() {
+            list.add_partition(&self.topic, partition.id());
+        }
+        let list = consumer.committed_offsets(list, PATIENCE)?;
+        let offset = |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
+            let offset = match element.offset() {
+                Offset::Offset(offset) => Some(offset),
+                _ => None,
+            };
+            (element.partition(), offset, element.metadata().to_owned())
+        };
+        Ok(list.elements().iter().map(offset).collect())
+    }
+
+    /// The partitions, with the offset that is committed and its metadata.
+    pub fn stored(&self) -> Result<Vec<(i32, Option<i64>, String)>> {
+        self.offsets(&self.client().set("group.id", &self.group).create()?)
+    }
+
+    /// Commits an offset with metadata, as another program.
+    pub fn store(&self, partition: i32, offset: i64, metadata: &str) -> Result<()> {
+        let consumer: BaseConsumer = self.client().set("group.id", &self.group).create()?;
+        let mut list = TopicPartitionList::new();
+        let mut element = list.add_partition(&self.topic, partition);
+        element.set_offset(Offset::Offset(offset))?;
+        element.set_metadata(metadata);
+        Ok(consumer.commit(&list, rdkafka::consumer::CommitMode::Sync)?)
+    }
+
+    /// The dead letters: account, number, headers. The witness counts them.
+    pub fn dead_letters(&self, topic: &str, count: usize) -> Result<Vec<Letter>> {
+        use rdkafka::message::Headers;
+        let consumer: BaseConsumer = self
+            .client()
+            .set("group.id", format!("{topic}-reader"))
+            .set("auto.offset.reset", "earliest")
+            .create()?;
+        consumer.subscribe(&[topic])?;
+        let (mut letters, end) = (Vec::new(), Instant::now() + PATIENCE);
+        while letters.len() < count {
+            ensure!(
+                Instant::now() < end,
+                "{} of {count} dead letters",
+                letters.len()
+            );
+            let Some(message) = consumer.poll(Duration::from_millis(200)) else {
+                continue;
+            };
+            let message = message?;
+            let account = String::from_utf8_lossy(message.key().unwrap_or_default()).into_owned();
+            let payload =
+                String::from_utf8_lossy(message.payload().unwrap_or_default()).into_owned();
+            let number = payload.split(' ').next().unwrap_or_default().parse()?;
+            let headers = message.headers().into_iter().flat_map(Headers::iter);
+            let text = |value: Option<&[u8]>| {
+                String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+            };
+            let headers = headers
+                .map(|header| (header.key.to_owned(), text(header.value)))
+                .collect();
+            self.witness.dead_letter(&account, number);
+            letters.push((account, number, headers));
+        }
+        Ok(letters)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for member in self.members.values_mut() {
+            _ = member.kill();
+            _ = member.wait();
+        }
+    }
+}
+
+/// How many times longer than usual everything may take.
+fn rig_patience() -> u32 {
+    let times = std::env::var("KEYQUEUE_TEST_PATIENCE").ok();
+    times.and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
+/// For the admin client, whose calls are futures of a thread of its own.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Thread(std::thread::Thread);
+    impl std::task::Wake for Thread {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::sync::Arc::new(Thread(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(value) => return value,
+            std::task::Poll::Pending => std::thread::park_timeout(Duration::from_millis(50)),
+        }
+    }
+}

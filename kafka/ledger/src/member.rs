@@ -1,0 +1,260 @@
+//! A member of the group: handles postings, and tells the witness.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use keyqueue_kafka::{
+    Builder, Consumer, Exhausted, Metadata, OrderBy, Outcome, Record, Room, Verdict,
+};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+use tracing::Level;
+
+use crate::log::Log;
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The addresses of the brokers
+    #[arg(long)]
+    pub servers: String,
+    #[arg(long, default_value = "ledger")]
+    pub group: String,
+    /// The topics, separated by commas
+    #[arg(long, default_value = "postings")]
+    pub topics: String,
+    /// The address of the witness
+    #[arg(long)]
+    pub witness: SocketAddr,
+    /// How long a posting takes, in milliseconds
+    #[arg(long, default_value_t = 5)]
+    pub work: u64,
+    #[arg(long, default_value_t = 64)]
+    pub concurrency: usize,
+    /// Records in memory
+    #[arg(long, default_value_t = 20_000)]
+    pub room: usize,
+    /// Properties of librdkafka: `name=value`
+    #[arg(long)]
+    pub set: Vec<String>,
+    /// The account whose postings fail
+    #[arg(long, default_value = "")]
+    pub poison: String,
+    /// The account whose first posting takes a minute
+    #[arg(long, default_value = "")]
+    pub slow: String,
+    /// The account whose postings panic
+    #[arg(long, default_value = "")]
+    pub panics: String,
+    #[arg(long, default_value_t = 2)]
+    pub retries: u32,
+    /// The topic for dead letters
+    #[arg(long)]
+    pub dead: Option<String>,
+    /// Retry for ever what fails
+    #[arg(long)]
+    pub block: bool,
+    /// Skip what fails
+    #[arg(long)]
+    pub skip: bool,
+    /// Remember nothing beyond an offset
+    #[arg(long)]
+    pub forget: bool,
+    /// How long a revocation waits, in milliseconds
+    #[arg(long, default_value_t = 20_000)]
+    pub revoke: u64,
+    /// How often offsets are committed, in milliseconds
+    #[arg(long, default_value_t = 1000)]
+    pub commit: u64,
+    /// In any order
+    #[arg(long)]
+    pub unordered: bool,
+    /// Up to this many at a time
+    #[arg(long, default_value_t = 0)]
+    pub batch: usize,
+    /// A name for the log
+    #[arg(long, default_value = "member")]
+    pub name: String,
+    /// Log more
+    #[arg(long)]
+    pub verbose: bool,
+}
+
+/// The member's side of the witness: sends lines in order, and notes who waits for which reply.
+#[derive(Clone, Debug)]
+pub struct Told(mpsc::UnboundedSender<(String, oneshot::Sender<()>)>);
+
+impl Told {
+    pub async fn connect(witness: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(witness).await.context("the witness")?;
+        stream.set_nodelay(true)?;
+        let (replies, mut lines) = stream.into_split();
+        let (sender, mut receiver) = mpsc::unbounded_channel::<(String, oneshot::Sender<()>)>();
+        let waiting = Arc::new(Mutex::new(VecDeque::new()));
+        let of_writer = Arc::clone(&waiting);
+        tokio::spawn(async move {
+            while let Some((line, reply)) = receiver.recv().await {
+                of_writer
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push_back(reply);
+                if lines.write_all(line.as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+        });
+        tokio::spawn(async move {
+            let mut replies = BufReader::new(replies).lines();
+            while let Ok(Some(_)) = replies.next_line().await {
+                let next = waiting
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .pop_front();
+                _ = next.map(|next| next.send(()));
+            }
+            // Without a witness nothing that happens counts.
+            std::process::exit(3);
+        });
+        Ok(Told(sender))
+    }
+
+    async fn tell(&self, line: String) {
+        let (sender, reply) = oneshot::channel();
+        _ = self.0.send((line, sender));
+        _ = reply.await;
+    }
+}
+
+/// Tells the witness that a posting has failed, if it is dropped before it was said to have succeeded: it was cancelled.
+struct Begun<'t>(&'t Told, Option<String>);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(posting) = self.1.take() {
+            let (sender, _) = oneshot::channel();
+            _ = self.0.0.send((format!("failed {posting}\n"), sender));
+        }
+    }
+}
+
+fn builder(options: &Options) -> Result<Builder> {
+    let mut builder = Consumer::builder(&options.servers, &options.group)
+        .topics(options.topics.split(','))
+        .concurrency(options.concurrency)
+        .room(Room::records(options.room))
+        .retries(options.retries)
+        .revoke_within(Duration::from_millis(options.revoke))
+        .commit_every(Duration::from_millis(options.commit))
+        .stalled_after(Duration::from_secs(10))
+        .backoff(keyqueue::limiter::ItemExponentialFailure::new(
+            Duration::from_millis(20),
+            Duration::from_secs(1),
+        )?);
+    for property in &options.set {
+        let (name, value) = property.split_once('=').context("name=value")?;
+        builder = builder.set(name, value);
+    }
+    if let Some(dead) = &options.dead {
+        builder = builder.dead_letters(dead);
+    }
+    if options.forget {
+        builder = builder.metadata(Metadata::Off);
+    }
+    if options.unordered {
+        builder = builder.order_by(OrderBy::None);
+    }
+    Ok(match (options.block, options.skip) {
+        (true, _) => builder.exhausted(Exhausted::Block),
+        (_, true) => builder.exhausted(Exhausted::Skip),
+        _ => builder,
+    })
+}
+
+/// Handles one posting.
+async fn handle(options: &Options, told: &Told, record: &Record) -> Verdict<String> {
+    let text =
+        |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
+    let payload = text(record.payload());
+    let number = payload.split(' ').next().unwrap_or_default();
+    // Without a key each posting is an account of its own.
+    let account = record
+        .key()
+        .map_or_else(|| format!("none-{number}"), |key| text(Some(key)));
+    let number = if record.key().is_some() { number } else { "0" };
+    let posting = format!("{account} {number}");
+    told.tell(format!("begin {posting} {}\n", record.attempt()))
+        .await;
+    let mut begun = Begun(told, Some(posting.clone()));
+    let work = match account == options.slow && number == "0" {
+        true => Duration::from_secs(60),
+        false => Duration::from_millis(options.work),
+    };
+    if !work.is_zero() {
+        sleep(work).await;
+    }
+    if account == options.panics {
+        panic!("{account} panics");
+    }
+    if account == options.poison {
+        return Verdict::Retry(format!("{account} is poison"));
+    }
+    begun.1 = None;
+    told.tell(format!("done {posting}\n")).await;
+    Verdict::Ok(Outcome::Done)
+}
+
+/// Runs until SIGTERM, and prints what was left.
+pub async fn run(options: Options) -> Result<()> {
+    let most = if options.verbose {
+        Level::DEBUG
+    } else {
+        Level::WARN
+    };
+    let name = options.name.clone();
+    tracing::subscriber::set_global_default(Log { most, name })?;
+    if !options.panics.is_empty() {
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+    let told = Told::connect(options.witness).await?;
+    let consumer = builder(&options)?.build()?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let grace = Duration::from_secs(20);
+    let (batch, options) = (options.batch, Arc::new(options));
+    let ended = if batch > 0 {
+        let handler = move |records: Vec<Record>| {
+            let (told, options) = (told.clone(), Arc::clone(&options));
+            async move {
+                let mut verdicts = Vec::new();
+                let mut bad = std::collections::HashSet::new();
+                for record in &records {
+                    let key = record.key().map(<[u8]>::to_vec);
+                    let verdict = match bad.contains(&key) {
+                        true => Verdict::Retry("behind one that failed".to_owned()),
+                        false => handle(&options, &told, record).await,
+                    };
+                    if verdict != Verdict::Ok(Outcome::Done) {
+                        bad.insert(key);
+                    }
+                    verdicts.push(verdict);
+                }
+                verdicts
+            }
+        };
+        consumer
+            .run_batches_until(terminate.recv(), grace, batch, handler)
+            .await?
+    } else {
+        let handler = move |record: Record| {
+            let (told, options) = (told.clone(), Arc::clone(&options));
+            async move { handle(&options, &told, &record).await }
+        };
+        consumer.run_until(terminate.recv(), grace, handler).await?
+    };
+    println!("{ended}");
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! The witness: what it is told, and what follows.
+//!
+//! A member sends lines, and waits for the reply to each, which is an empty line:
+//!
+//! | line | |
+//! | --- | --- |
+//! | `begin ACCOUNT NUMBER ATTEMPT` | a handler begins |
+//! | `done ACCOUNT NUMBER` | and has succeeded |
+//! | `failed ACCOUNT NUMBER` | or failed, or was cancelled |
+//!
+//! When a connection ends, its member is dead, and what it had begun has ended.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+
+#[derive(Clone, Debug)]
+pub struct Witness {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    accounts: HashMap<String, Account>,
+    seen: Seen,
+    /// Whether postings of an account may come in any order, and at the same time.
+    is_unordered: bool,
+    members: u64,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    /// Who handles it, and which posting.
+    running: Option<(u64, u64)>,
+    /// All below have succeeded, or are dead letters.
+    next: u64,
+    /// Those beyond, if they may come in any order.
+    beyond: BTreeSet<u64>,
+}
+
+/// What was seen. There should be no violations.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub begun: u64,
+    pub done: u64,
+    pub failed: u64,
+    /// Begun again after it had succeeded.
+    pub repeated: u64,
+    pub most_attempts: u64,
+    /// The members that have begun something.
+    pub active: BTreeSet<u64>,
+    pub violations: Vec<String>,
+}
+
+impl Witness {
+    /// Listens, in threads that end with the process.
+    pub fn start(is_unordered: bool) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let state = State {
+            is_unordered,
+            ..State::default()
+        };
+        let witness = Witness {
+            address: listener.local_addr()?,
+            state: Arc::new(Mutex::new(state)),
+        };
+        let of_thread = witness.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let witness = of_thread.clone();
+                thread::spawn(move || witness.listen(stream));
+            }
+        });
+        Ok(witness)
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listen(&self, stream: TcpStream) {
+        let member = {
+            let mut state = self.lock();
+            state.members += 1;
+            state.members
+        };
+        _ = stream.set_nodelay(true);
+        if let Ok(mut replies) = stream.try_clone() {
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                if let Err(error) = self.lock().hear(member, &line) {
+                    self.lock().seen.violations.push(format!("{line}: {error}"));
+                }
+                if replies.write_all(b"\n").is_err() {
+                    break;
+                }
+            }
+        }
+        self.lock().bury(member);
+    }
+
+    /// What was seen until now.
+    pub fn seen(&self) -> Seen {
+        self.lock().seen.clone()
+    }
+
+    /// The postings that have succeeded.
+    pub fn finished(&self) -> u64 {
+        let state = self.lock();
+        let of_account = |account: &Account| account.next + account.beyond.len() as u64;
+        state.accounts.values().map(of_account).sum()
+    }
+
+    /// Counts a posting as finished that was found as a dead letter.
+    pub fn dead_letter(&self, account: &str, number: u64) {
+        let mut state = self.lock();
+        let account = state.accounts.entry(account.to_owned()).or_default();
+        account.finish(number);
+    }
+
+    /// Adds a violation for each posting that was produced and has not succeeded: `produced` has the number of each account's.
+    pub fn judge(&self, produced: &BTreeMap<String, u64>) -> Seen {
+        let state = self.lock();
+        let mut seen = state.seen.clone();
+        for (name, count) in produced {
+            let next = state.accounts.get(name).map_or(0, |account| account.next);
+            if next != *count {
+                seen.violations.push(format!(
+                    "{name}: {count} postings, of which {next} in a row have succeeded: LOST"
+                ));
+            }
+        }
+        seen
+    }
+}
+
+impl State {
+    fn hear(&mut self, member: u64, line: &str) -> Result<()> {
+        let mut words = line.split(' ');
+        let mut word = || words.next().context("a word is missing");
+        let (verb, name, number) = (word()?, word()?, word()?.parse::<u64>()?);
+        let account = self.accounts.entry(name.to_owned()).or_default();
+        let seen = &mut self.seen;
+        match verb {
+            "begin" => {
+                let attempt = words.next().context("no attempt")?.parse::<u64>()?;
+                seen.begun += 1;
+                seen.active.insert(member);
+                seen.most_attempts = seen.most_attempts.max(attempt);
+                seen.repeated += u64::from(account.is_done(number));
+                if self.is_unordered {
+                    return Ok(());
+                }
+                if let Some((other, running)) = account.running.replace((member, number)) {
+                    seen.violations.push(format!("{name}: {number} of member {member} began while {running} of {other} ran: OVERLAP"));
+                }
+                if number > account.next {
+                    seen.violations.push(format!(
+                        "{name}: {number} of member {member} began before {} had ended: DISORDER",
+                        account.next
+                    ));
+                }
+            }
+            "done" | "failed" => {
+                if !self.is_unordered && account.running != Some((member, number)) {
+                    seen.violations.push(format!(
+                        "{name}: {number} of member {member} ended, but {:?} ran",
+                        account.running
+                    ));
+                }
+                account.running = None;
+                if verb == "failed" {
+                    seen.failed += 1;
+                    return Ok(());
+                }
+                seen.done += 1;
+                account.finish(number);
+            }
+            verb => bail!("what is {verb}?"),
+        }
+        Ok(())
+    }
+
+    fn bury(&mut self, member: u64) {
+        for account in self.accounts.values_mut() {
+            account.running = account.running.filter(|(of, _)| *of != member);
+        }
+    }
+}
+
+impl Account {
+    fn is_done(&self, number: u64) -> bool {
+        number < self.next || self.beyond.contains(&number)
+    }
+
+    fn finish(&mut self, number: u64) {
+        if !self.is_done(number) {
+            self.beyond.insert(number);
+        }
+        while self.beyond.remove(&self.next) {
+            self.next += 1;
+        }
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} begun by {} members, {} succeeded, {} failed or cancelled, {} repeated",
+            self.begun,
+            self.active.len(),
+            self.done,
+            self.failed,
+            self.repeated
+        )?;
+        for violation in self.violations.iter().take(20) {
+            writeln!(f, "VIOLATION {violation}")?;
+        }
+        write!(f, "{} violations", self.violations.len())
+    }
+}

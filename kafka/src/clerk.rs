@@ -1,0 +1,202 @@
+//! The thread for requests that wait for a reply: commits, and what is committed.
+//!
+//! It does one after the other, in the order in which the driver asks. So the driver never waits for a broker, a later commit
+//! never arrives before an earlier one, and the reply to the last commit of a tenure says that none is on its way.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rdkafka::consumer::Consumer;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::{Offset, TopicPartitionList};
+
+use crate::client::Client;
+use crate::metadata::{self, Beyond};
+use crate::native;
+use crate::shared::Shared;
+use crate::tenure::{Snapshot, Start, Tenure};
+
+/// How long a request for what is committed may take. It is tried again.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) enum Job {
+    /// Reads what is committed for partitions.
+    Load(u64, Vec<(String, i32)>),
+    Commit(Commit),
+}
+
+pub(crate) struct Commit {
+    /// With a number it is the last one of its tenures, and is replied to.
+    pub(crate) last: Option<u64>,
+    pub(crate) snapshots: Vec<(Arc<Tenure>, Snapshot)>,
+}
+
+pub(crate) enum Reply {
+    Loaded(u64, Result<Vec<Loaded>, KafkaError>),
+    /// The number of a last commit, and how many of its partitions failed.
+    Committed(u64, usize),
+}
+
+pub(crate) struct Loaded {
+    pub(crate) topic: String,
+    pub(crate) partition: i32,
+    pub(crate) start: Start,
+}
+
+/// Ends when it is dropped, and waits for that.
+pub(crate) struct Clerk {
+    jobs: Option<Sender<Job>>,
+    pub(crate) replies: Receiver<Reply>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Clerk {
+    pub(crate) fn start(client: Arc<Client>, shared: Arc<Shared>) -> std::io::Result<Self> {
+        let (jobs, of_driver) = channel();
+        let (to_driver, replies) = channel();
+        let work = move || {
+            for job in of_driver {
+                let reply = match job {
+                    Job::Load(id, partitions) => {
+                        Some(Reply::Loaded(id, load(&client, &shared, &partitions)))
+                    }
+                    Job::Commit(commit) => {
+                        let failed = store(&client, &shared, &commit);
+                        commit.last.map(|id| Reply::Committed(id, failed))
+                    }
+                };
+                if let Some(reply) = reply {
+                    // An error: the driver has ended.
+                    _ = to_driver.send(reply);
+                    shared.bell.ring();
+                }
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("keyqueue-kafka-clerk".into())
+            .spawn(work)?;
+        Ok(Clerk {
+            jobs: Some(jobs),
+            replies,
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) fn ask(&self, job: Job) {
+        // It receives until this is dropped.
+        _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+    }
+}
+
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Commits, and returns how many partitions failed.
+fn store(client: &Client, shared: &Shared, commit: &Commit) -> usize {
+    // A tenure that ends gets a last commit, and none before that from a moment that has passed.
+    let is_due = |(tenure, _): &&Ended| commit.last.is_some() || !tenure.is_revoked();
+    let due: Vec<_> = commit.snapshots.iter().filter(is_due).collect();
+    if due.is_empty() {
+        return 0;
+    }
+    let (mut failed, mut too_large) = (0, Vec::new());
+    let results = native::commit(client.client(), &list(&due, true));
+    shared.counts.commits.add(1);
+    for (ended, result) in due.into_iter().zip(results) {
+        let (tenure, snapshot) = ended;
+        match result {
+            Ok(()) => {
+                tenure.committed(snapshot);
+                shared.counts.left_out.add(snapshot.written.left_out);
+            }
+            Err(RDKafkaErrorCode::OffsetMetadataTooLarge) => too_large.push(ended),
+            Err(error) => {
+                failed += 1;
+                shared.counts.commit_errors.add(1);
+                let (topic, partition, offset) =
+                    (&*tenure.topic, tenure.partition, snapshot.offset);
+                tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, %error, "an offset is not committed");
+            }
+        }
+    }
+    if !too_large.is_empty() {
+        // The brokers take less than they were given. Once without, and with less from now on.
+        shared.shrink_metadata();
+        let again = native::commit(client.client(), &list(&too_large, false));
+        failed += again.iter().filter(|result| result.is_err()).count();
+    }
+    failed
+}
+
+type Ended = (Arc<Tenure>, Snapshot);
+
+fn list(commits: &[&Ended], with_metadata: bool) -> TopicPartitionList {
+    let mut list = TopicPartitionList::with_capacity(commits.len());
+    for (tenure, snapshot) in commits {
+        let mut element = list.add_partition(&tenure.topic, tenure.partition);
+        // It is not negative.
+        _ = element.set_offset(Offset::Offset(snapshot.offset));
+        if with_metadata && !snapshot.written.text.is_empty() {
+            element.set_metadata(&snapshot.written.text);
+        }
+    }
+    list
+}
+
+/// Reads what is committed for each partition.
+fn load(
+    client: &Client,
+    shared: &Shared,
+    partitions: &[(String, i32)],
+) -> Result<Vec<Loaded>, KafkaError> {
+    let mut list = TopicPartitionList::with_capacity(partitions.len());
+    for (topic, partition) in partitions {
+        list.add_partition(topic, *partition);
+    }
+    let list = client.committed_offsets(list, PATIENCE)?;
+    let texts = native::metadata(&list);
+    let mut loaded = Vec::new();
+    for (element, text) in list.elements().iter().zip(texts) {
+        element.error()?;
+        let (topic, partition) = (element.topic().to_owned(), element.partition());
+        let mut start = Start::default();
+        if let Offset::Offset(offset) = element.offset()
+            && let Ok(base) = u64::try_from(offset)
+        {
+            start.base = Some(base);
+            let is_empty = text.as_ref().is_some_and(String::is_empty);
+            start.stored = text.as_ref().and_then(|text| metadata::read(base, text));
+            let mut is_ignored = !is_empty && start.stored.is_none();
+            if let Some(stored) = &start.stored {
+                let end = match &stored.beyond {
+                    Beyond::Ranges(progress) => {
+                        progress.finished().last().map_or(base, |last| last.end)
+                    }
+                    Beyond::Keys(keys) => keys.upto,
+                };
+                let (_, high) = client.fetch_watermarks(&topic, partition, PATIENCE)?;
+                if u64::try_from(high).is_ok_and(|high| high < end) {
+                    // The log was cut, or is another one.
+                    start.stored = None;
+                    is_ignored = true;
+                }
+            }
+            if is_ignored {
+                shared.counts.metadata_ignored.add(1);
+                tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, "metadata of an offset is ignored: it is foreign, damaged, or of another log");
+            }
+        }
+        loaded.push(Loaded {
+            topic,
+            partition,
+            start,
+        });
+    }
+    Ok(loaded)
+}

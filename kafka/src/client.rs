@@ -1,0 +1,104 @@
+//! The context of the client: what librdkafka tells the driver while it polls.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rdkafka::TopicPartitionList;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaRespErr;
+
+use crate::bell::Bell;
+use crate::lock;
+
+pub(crate) type Client = BaseConsumer<Context>;
+
+/// What the group wants of this member. It waits for the reply, an assign or unassign, while the driver polls on.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Assign(Vec<(String, i32)>),
+    Revoke(Vec<(String, i32)>),
+}
+
+pub(crate) struct Context {
+    pub(crate) bell: Arc<Bell>,
+    events: Mutex<VecDeque<Event>>,
+    /// The driver has ended: revocations are replied to directly.
+    closing: AtomicBool,
+    pub(crate) last_error: Arc<Mutex<Option<String>>>,
+}
+
+impl Context {
+    pub(crate) fn new(bell: Arc<Bell>, last_error: Arc<Mutex<Option<String>>>) -> Self {
+        Context {
+            bell,
+            events: Mutex::default(),
+            closing: AtomicBool::new(false),
+            last_error,
+        }
+    }
+
+    pub(crate) fn events(&self) -> VecDeque<Event> {
+        std::mem::take(&mut *lock(&self.events))
+    }
+
+    pub(crate) fn close(&self) {
+        // Ordering: Relaxed; read by the same thread.
+        self.closing.store(true, Ordering::Relaxed);
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        match level {
+            RDKafkaLogLevel::Debug => tracing::debug!(target: "librdkafka", facility, "{message}"),
+            RDKafkaLogLevel::Info | RDKafkaLogLevel::Notice => {
+                tracing::info!(target: "librdkafka", facility, "{message}");
+            }
+            RDKafkaLogLevel::Warning => {
+                tracing::warn!(target: "librdkafka", facility, "{message}");
+            }
+            _ => tracing::error!(target: "librdkafka", facility, "{message}"),
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(target: "keyqueue_kafka", %error, reason, "the client reports an error");
+        *lock(&self.last_error) = Some(format!("{error}: {reason}"));
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(
+        &self,
+        client: &BaseConsumer<Self>,
+        event: RDKafkaRespErr,
+        list: &mut TopicPartitionList,
+    ) {
+        let is_assign = event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        // Ordering: Relaxed; written by the same thread.
+        if self.closing.load(Ordering::Relaxed) {
+            let unassigned = match client.rebalance_protocol() {
+                RebalanceProtocol::Cooperative if !is_assign => client.incremental_unassign(list),
+                _ => client.unassign(),
+            };
+            if let Err(error) = unassigned {
+                tracing::debug!(target: "keyqueue_kafka", %error, "the client does not unassign");
+            }
+            return;
+        }
+        let partition = |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
+            (element.topic().to_owned(), element.partition())
+        };
+        let partitions = list.elements().iter().map(partition).collect();
+        let event = match is_assign {
+            true => Event::Assign(partitions),
+            false => Event::Revoke(partitions),
+        };
+        lock(&self.events).push_back(event);
+        self.bell.ring();
+    }
+}

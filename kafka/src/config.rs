@@ -1,0 +1,373 @@
+//! The settings of a consumer.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
+use rdkafka::ClientConfig;
+
+use crate::consumer::Consumer;
+use crate::metadata::Metadata;
+use crate::{Error, OrderBy};
+
+/// What becomes of a record that has no retries left, or that its handler gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Exhausted {
+    /// It is written to the topic of [`Builder::dead_letters`], and finished when the brokers have acknowledged that. Until then
+    /// its key waits.
+    DeadLetter,
+    /// It is finished, and counted.
+    Skip,
+    /// It is retried until it succeeds; the records behind it that have its key wait, others go on.
+    Block,
+}
+
+/// How much of what was received and is not finished is in memory.
+///
+/// What counts is what waits, runs and waits for a retry. A record that is on its way comes on top, and so does what librdkafka
+/// prefetches: its property `queued.max.messages.kbytes`, 8192 here, for each partition.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    pub(crate) records: usize,
+    pub(crate) bytes: usize,
+    pub(crate) of_partition: Option<usize>,
+}
+
+impl Room {
+    /// At most this many records in all, at least 1.
+    #[must_use]
+    pub fn records(records: usize) -> Self {
+        let (bytes, of_partition) = (256 << 20, None);
+        Room {
+            records,
+            bytes,
+            of_partition,
+        }
+    }
+
+    /// At most this many bytes in all, at least 1: keys, payloads, headers, and what the process keeps for each record.
+    /// Default: 256 MiB.
+    #[must_use]
+    pub fn bytes(mut self, bytes: usize) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// At most this many records of one partition. Of bytes, a partition has the same part as of records. Default: an equal share
+    /// of the records, so that a partition that waits takes no room from others.
+    #[must_use]
+    pub fn of_partition(mut self, records: usize) -> Self {
+        self.of_partition = Some(records);
+        self
+    }
+}
+
+/// A record's place, by which limiters tell records apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub partition: i32,
+    /// The offset in the partition.
+    pub offset: i64,
+}
+
+/// The settings of a [`Consumer`]. Each has its default in the text of its method.
+#[must_use = "a builder does nothing until it builds"]
+pub struct Builder {
+    pub(crate) group: String,
+    pub(crate) client: ClientConfig,
+    own: Vec<(String, String)>,
+    pub(crate) topics: Vec<String>,
+    pub(crate) order: OrderBy,
+    pub(crate) concurrency: usize,
+    pub(crate) room: Room,
+    pub(crate) retries: u32,
+    pub(crate) backoff: Option<Box<dyn RateLimiter<Place>>>,
+    pub(crate) dead_letters: Option<String>,
+    pub(crate) exhausted: HashMap<String, Exhausted>,
+    pub(crate) otherwise: Option<Exhausted>,
+    pub(crate) revoke_within: Duration,
+    pub(crate) commit_every: Duration,
+    pub(crate) metadata: Metadata,
+    pub(crate) stalled_after: Duration,
+    pub(crate) linger: Duration,
+}
+
+/// Properties that would take from the consumer what it does itself.
+const RESERVED: [(&str, &str); 6] = [
+    (
+        "bootstrap.servers",
+        "is the first argument of `Consumer::builder`",
+    ),
+    (
+        "metadata.broker.list",
+        "is the first argument of `Consumer::builder`",
+    ),
+    ("group.id", "is the second argument of `Consumer::builder`"),
+    (
+        "enable.auto.commit",
+        "must stay off: the consumer commits what is finished",
+    ),
+    (
+        "enable.auto.offset.store",
+        "must stay off: the consumer commits what is finished",
+    ),
+    ("enable.partition.eof", "must stay off"),
+];
+
+impl Builder {
+    pub(crate) fn new(servers: &str, group: &str) -> Self {
+        let mut client = ClientConfig::new();
+        client
+            .set("bootstrap.servers", servers)
+            // A new group begins with the first record: none is lost.
+            .set("auto.offset.reset", "earliest")
+            // Members join and leave without a stop of the others.
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            // The default, 1 s, is how long a queue that was full waits before it fetches.
+            .set("fetch.queue.backoff.ms", "5")
+            .set("queued.max.messages.kbytes", "8192");
+        Builder {
+            group: group.to_owned(),
+            client,
+            own: Vec::new(),
+            topics: Vec::new(),
+            order: OrderBy::Key,
+            concurrency: 64,
+            room: Room::records(20_000),
+            retries: 5,
+            backoff: None,
+            dead_letters: None,
+            exhausted: HashMap::new(),
+            otherwise: None,
+            revoke_within: Duration::from_secs(20),
+            commit_every: Duration::from_secs(1),
+            metadata: Metadata::default(),
+            stalled_after: Duration::from_secs(60),
+            linger: Duration::ZERO,
+        }
+    }
+
+    /// Sets a property of [librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md), for the consumer and
+    /// for the producer of dead letters.
+    ///
+    /// Other than librdkafka's are the defaults of `auto.offset.reset` (`earliest`), `partition.assignment.strategy`
+    /// (`cooperative-sticky`), `fetch.queue.backoff.ms` (5) and `queued.max.messages.kbytes` (8192).
+    pub fn set(mut self, property: impl Into<String>, value: impl Into<String>) -> Self {
+        self.own.push((property.into(), value.into()));
+        self
+    }
+
+    /// Sets the topics to subscribe to, at least one. A name that begins with `^` is a regular expression.
+    pub fn topics<T: Into<String>>(mut self, topics: impl IntoIterator<Item = T>) -> Self {
+        self.topics = topics.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets which records are handled one after the other. Default: those of a key.
+    pub fn order_by(mut self, order: OrderBy) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Sets how many records are handled at the same time, each by a task of the runtime: 1 to 65 536. Default: 64.
+    pub fn concurrency(mut self, tasks: usize) -> Self {
+        self.concurrency = tasks;
+        self
+    }
+
+    /// Sets how much is in memory. Default: 20 000 records and 256 MiB.
+    pub fn room(mut self, room: Room) -> Self {
+        self.room = room;
+        self
+    }
+
+    /// Sets how many times a record is retried before it is [`Exhausted`]. Default: 5.
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// Sets the limiter that delays retries, of records by their [`Place`]. Default: 100 ms, doubled with each failure, up to a minute.
+    pub fn backoff(mut self, limiter: impl RateLimiter<Place> + 'static) -> Self {
+        self.backoff = Some(Box::new(limiter));
+        self
+    }
+
+    /// Sets the topic for records that are given up, which is then the default for all topics. Headers say where a letter is from:
+    /// [`dead_letter`](crate::dead_letter). Without such a topic the default is [`Exhausted::Block`].
+    pub fn dead_letters(mut self, topic: impl Into<String>) -> Self {
+        self.dead_letters = Some(topic.into());
+        self
+    }
+
+    /// Sets what becomes of the exhausted records of all topics.
+    pub fn exhausted(mut self, exhausted: Exhausted) -> Self {
+        self.otherwise = Some(exhausted);
+        self
+    }
+
+    /// The same for one topic.
+    pub fn exhausted_of(mut self, topic: impl Into<String>, exhausted: Exhausted) -> Self {
+        self.exhausted.insert(topic.into(), exhausted);
+        self
+    }
+
+    /// Sets how long a revocation waits for handlers that run. Then it cancels them at their next await point, and their records
+    /// are repeated by the next owner. Should be less than `max.poll.interval.ms`, which brokers give a member to leave. Default: 20 s.
+    pub fn revoke_within(mut self, limit: Duration) -> Self {
+        self.revoke_within = limit;
+        self
+    }
+
+    /// Sets how long after a change offsets are committed: at least 1 ms. Default: 1 s.
+    pub fn commit_every(mut self, interval: Duration) -> Self {
+        self.commit_every = interval;
+        self
+    }
+
+    /// Sets how what is finished beyond an offset is stored. Default: 4096 wide characters.
+    pub fn metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = metadata;
+        self
+    }
+
+    /// Sets after how long an unfinished record is a stall: a warning, and a row in [`Status`](crate::Status). Default: a minute.
+    pub fn stalled_after(mut self, age: Duration) -> Self {
+        self.stalled_after = age;
+        self
+    }
+
+    /// Sets how long a batch waits for more keys, if it is not full. Default: not at all.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+
+    /// Checks the settings, and creates the client. It connects in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] names the first setting that is wrong, and its value.
+    ///
+    /// ```
+    /// use keyqueue_kafka::Consumer;
+    ///
+    /// let error = Consumer::builder("localhost:9092", "billing").topics(["orders"]).concurrency(0).build();
+    /// assert_eq!(error.unwrap_err().to_string(), "concurrency = \"0\": from 1 to 65536");
+    /// let error = Consumer::builder("localhost:9092", "billing").topics(["orders"]).set("no.such", "1").build();
+    /// assert!(error.unwrap_err().to_string().starts_with("no.such = \"1\": "));
+    /// ```
+    pub fn build(mut self) -> Result<Consumer, Error> {
+        self.check()?;
+        for (property, value) in std::mem::take(&mut self.own) {
+            if let Some((_, reason)) = RESERVED.iter().find(|(reserved, _)| *reserved == property) {
+                return Err(Error::config(property, value, *reason));
+            }
+            if property == "group.protocol" && value == "consumer" {
+                // The brokers assign then, and librdkafka refuses the setting.
+                self.client.remove("partition.assignment.strategy");
+            }
+            self.client.set(property, value);
+        }
+        if self.backoff.is_none() {
+            let limiter =
+                ItemExponentialFailure::new(Duration::from_millis(100), Duration::from_secs(60));
+            let reason =
+                |error: keyqueue::ConfigError| Error::config("backoff", "", error.to_string());
+            self.backoff = Some(Box::new(limiter.map_err(reason)?));
+        }
+        Consumer::create(self)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let check =
+            |field: &'static str, value: String, holds: bool, rule: &'static str| match holds {
+                true => Ok(()),
+                false => Err(Error::config(field, value, rule)),
+            };
+        let not_empty = "at least one name, none of them empty";
+        let topics = !self.topics.is_empty() && self.topics.iter().all(|topic| !topic.is_empty());
+        check("topics", self.topics.join(","), topics, not_empty)?;
+        check(
+            "group",
+            self.group.clone(),
+            !self.group.is_empty(),
+            "a name",
+        )?;
+        let tasks = self.concurrency;
+        check(
+            "concurrency",
+            tasks.to_string(),
+            (1..=1 << 16).contains(&tasks),
+            "from 1 to 65536",
+        )?;
+        let Room {
+            records,
+            bytes,
+            of_partition,
+        } = self.room;
+        check(
+            "room.records",
+            records.to_string(),
+            records > 0,
+            "at least 1",
+        )?;
+        check("room.bytes", bytes.to_string(), bytes > 0, "at least 1")?;
+        let of_partition = of_partition.unwrap_or(1);
+        let share = (1..=records).contains(&of_partition);
+        check(
+            "room.of_partition",
+            of_partition.to_string(),
+            share,
+            "from 1 to room.records",
+        )?;
+        let every = self.commit_every;
+        let long = every >= Duration::from_millis(1);
+        check("commit_every", format!("{every:?}"), long, "at least 1 ms")?;
+        let letters = self.exhausted.values().chain(&self.otherwise);
+        let needs = letters
+            .into_iter()
+            .any(|then| *then == Exhausted::DeadLetter);
+        let has = self
+            .dead_letters
+            .as_ref()
+            .is_some_and(|topic| !topic.is_empty());
+        let topic = self.dead_letters.clone().unwrap_or_default();
+        let named = has || !needs && self.dead_letters.is_none();
+        check("dead_letters", topic.clone(), named, "the name of a topic")?;
+        let is_read = has && self.topics.contains(&topic);
+        check(
+            "dead_letters",
+            topic,
+            !is_read,
+            "not one of the topics that are read",
+        )
+    }
+
+    /// What becomes of the exhausted records of a topic.
+    pub(crate) fn exhausted_in(&self, topic: &str) -> Exhausted {
+        let default = match self.dead_letters {
+            Some(_) => Exhausted::DeadLetter,
+            None => Exhausted::Block,
+        };
+        let of_topic = self.exhausted.get(topic).copied();
+        of_topic.or(self.otherwise).unwrap_or(default)
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("group", &self.group)
+            .field("topics", &self.topics)
+            .field("order", &self.order)
+            .field("concurrency", &self.concurrency)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,245 @@
+//! A consumer, and its run.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use keyqueue::worker::{IntoVerdict, IntoVerdicts, Job, Running, Workers};
+use keyqueue::{UpTo, WorkQueue};
+use rdkafka::config::FromClientConfigAndContext;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::bell::Bell;
+use crate::client::{Client, Context};
+use crate::config::Builder;
+use crate::dead_letter::Letters;
+use crate::driver::Driver;
+use crate::key::{Backlog, Key};
+use crate::shared::{Shared, Stop};
+use crate::work;
+use crate::{Ended, Error, Record, Status, lock};
+
+/// A member of a consumer group, which handles the records of its partitions: those of different keys at the same time, those
+/// of a key one after the other. See the [crate](crate).
+///
+/// A clone is the same consumer.
+#[derive(Clone)]
+pub struct Consumer {
+    shared: Arc<Shared>,
+    /// Until it runs.
+    client: Arc<Mutex<Option<Client>>>,
+}
+
+impl Consumer {
+    /// Begins the settings of a consumer of the group at these servers: `host:port`, several separated by commas.
+    pub fn builder(servers: &str, group: &str) -> Builder {
+        Builder::new(servers, group)
+    }
+
+    pub(crate) fn create(settings: Builder) -> Result<Self, Error> {
+        let bell = Arc::new(Bell::default());
+        let last_error = Arc::default();
+        let context = Context::new(Arc::clone(&bell), Arc::clone(&last_error));
+        let mut config = settings.client.clone();
+        config
+            .set("group.id", &settings.group)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false");
+        let client = Client::from_config_and_context(&config, context);
+        let mut client = client.map_err(Error::client("creating the client"))?;
+        let ring = Arc::clone(&bell);
+        client.set_nonempty_callback(move || ring.ring());
+        let letters = settings.dead_letters.as_ref();
+        let letters =
+            letters.map(|topic| Letters::new(settings.client.clone(), topic, &settings.group));
+        let queue = WorkQueue::builder().merge(Backlog::append).build();
+        let queue = queue
+            .map_err(|error| Error::config(error.field(), error.value(), error.to_string()))?;
+        Ok(Consumer {
+            shared: Arc::new(Shared::new(
+                settings,
+                queue,
+                letters.transpose()?,
+                bell,
+                last_error,
+            )),
+            client: Arc::new(Mutex::new(Some(client))),
+        })
+    }
+
+    /// Joins the group, and handles records until `signal` is ready. Then no other record begins; what runs may take until the
+    /// end of `grace`; what is finished is committed; and the group is left.
+    ///
+    /// `f` is called by [`concurrency`](Builder::concurrency) tasks of the tokio runtime that runs this. It returns `()`, a `Result`, an
+    /// [`Outcome`](crate::Outcome) or a [`Verdict`](crate::Verdict):
+    ///
+    /// | it returns | the record |
+    /// | --- | --- |
+    /// | `()`, `Ok(())`, `Outcome::Done` | is finished |
+    /// | `Err(e)`, `Verdict::Retry(e)`, or it panics | is retried after the limiter's delay, and its key waits; after the last [retry](Builder::retries) it is [`Exhausted`](crate::Exhausted) |
+    /// | `Verdict::RetryAfter(e, delay)` | the same, with this delay |
+    /// | `Verdict::GiveUp(e)` | is exhausted now |
+    /// | `Outcome::RequeueAfter(delay)` | is handled again then, and what failed before is forgotten |
+    /// | `Outcome::Later(delay)`, `HoldGroup(delay)` | is handled again then; this is no failure |
+    /// | `Outcome::RequeueRateLimited` | the same, after the limiter's delay |
+    ///
+    /// A handler must not block its thread: use `tokio::task::spawn_blocking` for what blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Fatal`] if the group has fenced this member, at once: what ran was cancelled, and nothing was committed.
+    /// [`Error::HasRun`] if this was called before.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime with time enabled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the run without a grace: what runs is cancelled, what is finished is committed, by a thread in the
+    /// background.
+    pub async fn run_until<F, R>(
+        &self,
+        signal: impl Future,
+        grace: Duration,
+        f: F,
+    ) -> Result<Ended, Error>
+    where
+        F: Fn(Record) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoVerdict> + Send + 'static,
+    {
+        let f = Arc::new((Arc::clone(&self.shared), f));
+        let work = move |job: Job<'static, Key, Backlog>| {
+            let f = Arc::clone(&f);
+            async move { work::work(&f.0, &f.1, job).await }
+        };
+        let spawn =
+            |workers: Workers<'static, Key, Backlog>| workers.spawn_on(&Handle::current(), work);
+        self.run(signal, grace, spawn).await
+    }
+
+    /// The same with a handler that gets up to `max` records at a time, of many keys, those of a key in order. It returns for all of
+    /// them, or for each, what [`run_until`](Self::run_until) has in its table: see [`IntoVerdicts`].
+    ///
+    /// If it fails for the batch as a whole, with an error or a panic, it is called again for the halves of it, until the bad record
+    /// is alone: that one has failed, and the others are finished. So what a call has done before it fails has to be undone, as a
+    /// transaction is. If it returns a verdict for each, the records of a key behind one that is not finished are handled again.
+    ///
+    /// [`concurrency`](Builder::concurrency) is the number of batches at the same time.
+    ///
+    /// # Errors
+    ///
+    /// As for `run_until`, whose sections on panics and cancel safety hold, too.
+    pub async fn run_batches_until<F, R>(
+        &self,
+        signal: impl Future,
+        grace: Duration,
+        max: usize,
+        f: F,
+    ) -> Result<Ended, Error>
+    where
+        F: Fn(Vec<Record>) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoVerdicts> + Send + 'static,
+    {
+        let f = Arc::new((Arc::clone(&self.shared), f));
+        let up_to = UpTo::new(max).linger(self.shared.settings.linger);
+        let work = move |jobs: Vec<Job<'static, Key, Backlog>>| {
+            let f = Arc::clone(&f);
+            async move { work::batches::work(&f.0, &f.1, max, jobs).await }
+        };
+        let spawn = |workers: Workers<'static, Key, Backlog>| {
+            workers.spawn_batches_on(&Handle::current(), up_to, work)
+        };
+        self.run(signal, grace, spawn).await
+    }
+
+    async fn run(
+        &self,
+        signal: impl Future,
+        grace: Duration,
+        spawn: impl FnOnce(
+            Workers<'static, Key, Backlog>,
+        ) -> Result<Running<Key, Backlog>, keyqueue::ConfigError>,
+    ) -> Result<Ended, Error> {
+        let client = lock(&self.client).take().ok_or(Error::HasRun)?;
+        // Cancels what runs when it is dropped.
+        let end = End(&self.shared);
+        let workers =
+            Workers::new(&self.shared.queue).concurrency(self.shared.settings.concurrency);
+        let running = spawn(workers);
+        let _running = running
+            .map_err(|error| Error::config("concurrency", error.value(), error.to_string()))?;
+        let (to_us, ended) = oneshot::channel();
+        let shared = Arc::clone(&self.shared);
+        let run = move || {
+            let mut driver = match Driver::new(client, shared) {
+                Ok(driver) => driver,
+                Err(error) => {
+                    _ = to_us.send(Err(error));
+                    return;
+                }
+            };
+            match driver.run() {
+                // At once; leaving the group may take time.
+                Err(error) => _ = to_us.send(Err(error)),
+                Ok(ended) => {
+                    drop(driver);
+                    _ = to_us.send(Ok(ended));
+                }
+            }
+        };
+        let started = thread::Builder::new()
+            .name("keyqueue-kafka".into())
+            .spawn(run);
+        started.map_err(|error| Error::Client {
+            doing: "starting a thread".into(),
+            source: error.into(),
+        })?;
+        // If it has ended already, the signal is not waited for.
+        let result = match select(ended, pin!(signal)).await {
+            Either::Left((result, _)) => result,
+            Either::Right((_, ended)) => {
+                self.shared.end(Stop::Within(grace));
+                ended.await
+            }
+        };
+        drop(end);
+        result.unwrap_or_else(|_| {
+            Err(Error::Client {
+                doing: "running the driver".into(),
+                source: "its thread panicked".into(),
+            })
+        })
+    }
+
+    /// Returns what the consumer is doing: its partitions, and for each the oldest record that is not finished, since when, and why.
+    /// Takes time linear in the records in memory.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status::of(&self.shared, Instant::now())
+    }
+}
+
+/// Ends a run.
+struct End<'c>(&'c Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        if self.0.stop() == Stop::No {
+            self.0.end(Stop::Now);
+        }
+        self.0.queue.shut_down_now();
+    }
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("settings", &self.shared.settings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,115 @@
+//! Records that were given up, in a topic of their own.
+//!
+//! A letter has the key, the payload and the headers of its record, and these headers more:
+//!
+//! | header | |
+//! | --- | --- |
+//! | [`TOPIC`], [`PARTITION`], [`OFFSET`] | where the record is |
+//! | [`ERROR`] | the last error, or the message of a panic |
+//! | [`ATTEMPTS`] | how often a handler has tried, in the last process |
+//! | [`FIRST`], [`LAST`] | when it failed first and last, in milliseconds since 1970 |
+//! | [`GROUP`] | the group that has given it up |
+//!
+//! The record is finished when all in-sync replicas have the letter. A process that is killed in between writes it again, so there
+//! may be two letters of a record, but no record without one. To put a letter back, produce its key and payload to the topic that it is from.
+
+use std::time::{Duration, SystemTime};
+
+use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{FutureProducer, FutureRecord};
+
+use crate::Error;
+use crate::record::{Inner, Trouble};
+
+/// The topic of the record.
+pub const TOPIC: &str = "keyqueue-topic";
+/// The partition of the record.
+pub const PARTITION: &str = "keyqueue-partition";
+/// The offset of the record.
+pub const OFFSET: &str = "keyqueue-offset";
+/// The last error.
+pub const ERROR: &str = "keyqueue-error";
+/// The number of attempts.
+pub const ATTEMPTS: &str = "keyqueue-attempts";
+/// When the record failed first.
+pub const FIRST: &str = "keyqueue-first-failure";
+/// When the record failed last.
+pub const LAST: &str = "keyqueue-last-failure";
+/// The group that has given the record up.
+pub const GROUP: &str = "keyqueue-group";
+
+/// How long a letter may wait for room in the producer's queue. It is tried again.
+const ENQUEUE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Letters {
+    producer: FutureProducer,
+    topic: String,
+    group: String,
+}
+
+impl Letters {
+    /// `client` has the properties of the consumer; those that are of no producer are ignored by librdkafka.
+    pub(crate) fn new(mut client: ClientConfig, topic: &str, group: &str) -> Result<Self, Error> {
+        for property in [
+            "group.id",
+            "auto.offset.reset",
+            "partition.assignment.strategy",
+            "fetch.queue.backoff.ms",
+            "queued.max.messages.kbytes",
+            "enable.auto.commit",
+            "enable.auto.offset.store",
+            "group.protocol",
+            "group.instance.id",
+            "isolation.level",
+        ] {
+            client.remove(property);
+        }
+        client.set("enable.idempotence", "true").set("acks", "all");
+        // A letter that is refused for this long is tried again by its worker.
+        if client.get("message.timeout.ms").is_none() {
+            client.set("message.timeout.ms", "30000");
+        }
+        let producer = client
+            .create()
+            .map_err(Error::client("creating the producer of dead letters"))?;
+        Ok(Letters {
+            producer,
+            topic: topic.to_owned(),
+            group: group.to_owned(),
+        })
+    }
+
+    /// Writes a letter, and waits until the brokers have acknowledged it.
+    pub(crate) async fn write(&self, record: &Inner, trouble: &Trouble) -> Result<(), KafkaError> {
+        let mut headers = OwnedHeaders::new_with_capacity(record.headers().len() + 8);
+        for (key, value) in record.headers() {
+            let value = value.as_deref();
+            headers = headers.insert(Header { key, value });
+        }
+        let millis = |time: SystemTime| {
+            let since = time.duration_since(SystemTime::UNIX_EPOCH);
+            since.map_or(0, |since| since.as_millis()).to_string()
+        };
+        let own = [
+            (TOPIC, record.tenure.topic.to_string()),
+            (PARTITION, record.tenure.partition.to_string()),
+            (OFFSET, record.offset.to_string()),
+            (ERROR, trouble.error.clone()),
+            (ATTEMPTS, trouble.attempts.to_string()),
+            (FIRST, millis(trouble.first)),
+            (LAST, millis(trouble.last)),
+            (GROUP, self.group.clone()),
+        ];
+        for (key, value) in &own {
+            let value = Some(value);
+            headers = headers.insert(Header { key, value });
+        }
+        let mut letter = FutureRecord::<[u8], [u8]>::to(&self.topic).headers(headers);
+        letter.key = record.key();
+        letter.payload = record.payload();
+        let sent = self.producer.send(letter, ENQUEUE).await;
+        sent.map(drop).map_err(|(error, _)| error)
+    }
+}

@@ -1,0 +1,149 @@
+//! Receiving records.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::Offset;
+use rdkafka::consumer::Consumer;
+use rdkafka::message::{BorrowedMessage, Message};
+
+use super::{Driver, Turn};
+use crate::OrderBy;
+use crate::key::Backlog;
+use crate::record::Inner;
+use crate::tenure::{Intake, Start, Tenure};
+
+/// The records of a partition that are taken before it is another one's turn.
+const TURN: usize = 256;
+/// How long a seek may take.
+const SEEK: Duration = Duration::from_secs(5);
+
+impl Driver {
+    /// Takes records of each partition, as far as there is room.
+    pub(super) fn intake(&mut self, now: Instant) -> Turn {
+        let room = self.shared.settings.room;
+        let of_partition = room
+            .of_partition
+            .unwrap_or(room.records / self.partitions.len().max(1))
+            .max(1);
+        // In the same part as the records.
+        let bytes_of_partition =
+            (room.bytes as u128 * of_partition as u128 / room.records as u128).max(1) as usize;
+        let held = self
+            .partitions
+            .values()
+            .map(|assigned| assigned.tenure.held());
+        let (mut records, mut bytes) = held.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+        let (mut busy, mut full) = (false, false);
+        let mut batch = Vec::new();
+        let mut seeks = Vec::new();
+        let mut errors = Vec::new();
+        for (slot, assigned) in &self.partitions {
+            if assigned.tenure.is_revoked() {
+                continue;
+            }
+            if assigned.seek.is_some() {
+                seeks.push((*slot, None));
+                continue;
+            }
+            let (mut of_this, mut bytes_of_this) = assigned.tenure.held();
+            for _ in 0..TURN {
+                let has_room = records < room.records && bytes < room.bytes;
+                if !has_room || of_this >= of_partition || bytes_of_this >= bytes_of_partition {
+                    full = true;
+                    break;
+                }
+                let message = match assigned.queue.poll(Duration::ZERO) {
+                    None => break,
+                    Some(Ok(message)) => message,
+                    Some(Err(error)) => {
+                        errors.push(error);
+                        continue;
+                    }
+                };
+                busy = true;
+                let record = Arc::new(Inner::read(&message, &assigned.tenure, now));
+                match assigned.tenure.begin(&record) {
+                    Intake::New => {
+                        let weight = record.weight();
+                        (records, bytes) = (records + 1, bytes + weight);
+                        (of_this, bytes_of_this) = (of_this + 1, bytes_of_this + weight);
+                        batch.push((
+                            self.shared.settings.order.key(&record),
+                            Backlog::One(record),
+                        ));
+                    }
+                    Intake::Finished => self.shared.counts.remembered.add(1),
+                    Intake::Disorder => {
+                        seeks.push((*slot, Some(record.offset)));
+                        break;
+                    }
+                }
+            }
+            self.shared.queue.put_all(batch.drain(..));
+        }
+        for (slot, from) in seeks {
+            self.read_again(slot, from);
+        }
+        for error in errors {
+            // A fatal one is found by the next look.
+            if self.note_error(error).is_err() {
+                self.next_look = now;
+            }
+        }
+        match (busy, full) {
+            (true, _) => Turn::Busy,
+            (false, true) => Turn::Full,
+            (false, false) => Turn::Idle,
+        }
+    }
+
+    /// A record that came by the main queue: its partition is read again from there, as those behind it are in its own queue.
+    pub(super) fn stray(&mut self, message: &BorrowedMessage<'_>) {
+        let place = (Arc::<str>::from(message.topic()), message.partition());
+        let assigned = self
+            .slots
+            .get(&place)
+            .filter(|slot| self.partitions.contains_key(slot));
+        let (Some(slot), Ok(offset)) = (assigned.copied(), u64::try_from(message.offset())) else {
+            // Of a partition that was given back.
+            return;
+        };
+        self.read_again(slot, Some(offset));
+    }
+
+    /// Ends a tenure whose records came out of order, and begins another one that reads from the lowest of them. Nothing is
+    /// committed by the new one until it has read that record, and what was in hand is repeated. The queue keeps the order of keys.
+    fn read_again(&mut self, slot: u32, from: Option<u64>) {
+        let Some(assigned) = self.partitions.get_mut(&slot) else {
+            return;
+        };
+        let old = Arc::clone(&assigned.tenure);
+        if old.is_revoked() {
+            return;
+        }
+        let (lowest, next) = old.lowest();
+        let from = from.or(assigned.seek).unwrap_or(lowest).min(lowest);
+        if assigned.seek.is_none() {
+            self.shared.counts.disorders.add(1);
+            tracing::warn!(target: "keyqueue_kafka", topic = &*old.topic, partition = old.partition, from, next, "a record came out of order: the partition is read again");
+        }
+        let start = Start {
+            base: Some(from),
+            stored: None,
+        };
+        let by_key = matches!(self.shared.settings.order, OrderBy::Key);
+        let place = (Arc::clone(&old.topic), old.partition, slot);
+        let bell = Arc::clone(&self.shared.bell);
+        assigned.tenure = Arc::new(Tenure::new(place, by_key, start, bell));
+        let offset = Offset::Offset(i64::try_from(from).unwrap_or(i64::MAX));
+        let sought = self.client.seek(&old.topic, old.partition, offset, SEEK);
+        assigned.seek = sought.is_err().then_some(from);
+        if let Err(error) = sought {
+            tracing::warn!(target: "keyqueue_kafka", %error, "a seek is refused, and tried again");
+        }
+        old.revoke();
+        self.forget(&old);
+        self.show_tenures();
+    }
+}

@@ -1,0 +1,277 @@
+//! The thread that owns the client: it receives records, replies to the group, and has offsets committed.
+//!
+//! It never waits for a handler or for a broker, and holds no lock over a call of the client. What takes long is a state that
+//! each turn looks at:
+//!
+//! ```text
+//!     the group assigns    --> the clerk reads what is committed --> tenures, assign, pause, split the queues, resume
+//!     the group revokes    --> nothing begins any more; what runs ends, or is cancelled at the limit
+//!                              --> the clerk commits --> unassign
+//!     the assignment is lost --> nothing begins, what runs is cancelled, nothing is committed --> unassign
+//!     the signal           --> as a revocation of all, within the grace --> close
+//!     a fatal error        --> nothing begins, what runs is cancelled, nothing is committed --> the error
+//! ```
+//!
+//! Other partitions go on while some are revoked, if the protocol of the group is a cooperative one.
+//!
+//! # Three facts of librdkafka
+//!
+//! * A pause throws away what is prefetched. So a partition that has no room is not paused: its queue is split off, and not polled.
+//! * Records that were fetched before the split come by the main queue. So a partition is paused between its assignment and the split,
+//!   which makes them outdated. If one comes out of order all the same, the partition is read again from there ([`intake`]).
+//! * A queue must not be dropped while its partition is assigned.
+
+mod intake;
+mod rebalance;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::Consumer;
+use rdkafka::consumer::base_consumer::PartitionQueue;
+use rdkafka::error::KafkaError;
+
+use crate::clerk::{Clerk, Commit, Job, Reply};
+use crate::client::{Client, Context, Event};
+use crate::shared::{Shared, Stop};
+use crate::tenure::Tenure;
+use crate::{Ended, Error, PartitionStatus, Status, lock};
+use rebalance::{Leaving, Rebalancing};
+
+/// The longest the driver sleeps, as the callbacks that wake it may be missed.
+const DOZE: Duration = Duration::from_millis(20);
+/// How often it looks at what has no callback: the limits, and whether the client has failed.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    /// By slot. Dropped before the client.
+    partitions: BTreeMap<u32, Assigned>,
+    clerk: Clerk,
+    client: Arc<Client>,
+    slots: HashMap<(Arc<str>, i32), u32>,
+    events: VecDeque<Event>,
+    rebalancing: Rebalancing,
+    /// The end has begun.
+    leaving: Option<Leaving>,
+    last_id: u64,
+    next_commit: Instant,
+    next_look: Instant,
+    /// The records that stall, of which it has warned.
+    stalls: BTreeSet<(String, i32, u64)>,
+}
+
+/// A partition that this member has.
+struct Assigned {
+    tenure: Arc<Tenure>,
+    queue: PartitionQueue<Context>,
+    /// It has to be read again from here, which the client has refused until now.
+    seek: Option<u64>,
+}
+
+impl Driver {
+    pub(crate) fn new(client: Client, shared: Arc<Shared>) -> Result<Self, Error> {
+        let client = Arc::new(client);
+        let thread = |error: std::io::Error| Error::Client {
+            doing: "starting a thread".into(),
+            source: error.into(),
+        };
+        let clerk = Clerk::start(Arc::clone(&client), Arc::clone(&shared)).map_err(thread)?;
+        let topics: Vec<_> = shared.settings.topics.iter().map(String::as_str).collect();
+        client
+            .subscribe(&topics)
+            .map_err(Error::client("subscribing"))?;
+        let now = Instant::now();
+        Ok(Driver {
+            next_commit: now + shared.settings.commit_every,
+            next_look: now,
+            shared,
+            partitions: BTreeMap::new(),
+            clerk,
+            client,
+            slots: HashMap::new(),
+            events: VecDeque::new(),
+            rebalancing: Rebalancing::Idle,
+            leaving: None,
+            last_id: 0,
+            stalls: BTreeSet::new(),
+        })
+    }
+
+    /// Runs until the stop, or a fatal error.
+    pub(crate) fn run(&mut self) -> Result<Ended, Error> {
+        self.shared.bell.answer();
+        let ended = loop {
+            self.shared.bell.clear();
+            match self.turn() {
+                Ok(Turn::Busy) => {}
+                Ok(Turn::Idle) => self
+                    .shared
+                    .bell
+                    .wait(DOZE.min(self.shared.settings.commit_every)),
+                // All queues are full. A wake-up for each record that ends would cost more than this.
+                Ok(Turn::Full) => self.shared.bell.wait(Duration::from_millis(1)),
+                Ok(Turn::Ended(ended)) => break Ok(ended),
+                Err(error) => break Err(error),
+            }
+        };
+        if ended.is_err() {
+            self.partitions.values().for_each(|assigned| {
+                assigned.tenure.revoke();
+                assigned.tenure.cancel();
+            });
+        }
+        self.client.context().close();
+        if let Err(error) = self.client.unassign() {
+            tracing::debug!(target: "keyqueue_kafka", %error, "the client does not unassign");
+        }
+        lock(&self.shared.tenures).clear();
+        // The last reference to the client leaves the group, once those of the queues and of the clerk are dropped.
+        ended
+    }
+
+    fn turn(&mut self) -> Result<Turn, Error> {
+        let now = Instant::now();
+        let mut busy = self.poll_events()?;
+        while let Ok(reply) = self.clerk.replies.try_recv() {
+            busy = true;
+            self.hear(reply)?;
+        }
+        if self.leaving.is_none() {
+            match self.shared.stop() {
+                Stop::No => {}
+                Stop::Within(grace) => self.leave(now + grace),
+                Stop::Now => self.leave(now),
+            }
+        }
+        if let Some(ended) = self.go_on_leaving(now) {
+            return Ok(Turn::Ended(ended));
+        }
+        self.rebalance(now)?;
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            self.check_fatal()?;
+        }
+        if now >= self.next_commit {
+            self.next_commit = now + self.shared.settings.commit_every;
+            self.commit(None, |_| true);
+            self.report();
+        }
+        let intake = match self.leaving {
+            None => self.intake(now),
+            Some(_) => Turn::Idle,
+        };
+        Ok(match intake {
+            Turn::Idle if busy => Turn::Busy,
+            intake => intake,
+        })
+    }
+
+    /// Serves the main queue: what the group wants, errors, and records of partitions that are not split yet.
+    fn poll_events(&mut self) -> Result<bool, Error> {
+        let mut busy = false;
+        let client = Arc::clone(&self.client);
+        while let Some(polled) = client.poll(Duration::ZERO) {
+            busy = true;
+            match polled {
+                Ok(message) => self.stray(&message),
+                Err(error) => self.note_error(error)?,
+            }
+        }
+        let events = client.context().events();
+        busy |= !events.is_empty();
+        self.events.extend(events);
+        Ok(busy)
+    }
+
+    /// Ends the run if an error is fatal, and otherwise keeps it to show.
+    fn note_error(&self, error: KafkaError) -> Result<(), Error> {
+        match error {
+            KafkaError::PartitionEOF(_) => Ok(()),
+            KafkaError::MessageConsumptionFatal(code) => {
+                let reason = self.client.client().fatal_error().map(|(_, reason)| reason);
+                Err(Error::fatal(code, reason.unwrap_or_default()))
+            }
+            error => {
+                tracing::warn!(target: "keyqueue_kafka", %error, "the client reports an error");
+                *lock(&self.shared.last_error) = Some(error.to_string());
+                self.check_fatal()
+            }
+        }
+    }
+
+    fn check_fatal(&self) -> Result<(), Error> {
+        match self.client.client().fatal_error() {
+            Some((code, reason)) => Err(Error::fatal(code, reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks the clerk to commit what has changed of these tenures. With an id it is their last commit, and is always replied to.
+    fn commit(&self, last: Option<u64>, of: impl Fn(&Tenure) -> bool) {
+        let metadata = self.shared.metadata();
+        let snapshot = |assigned: &Assigned| {
+            let tenure = &assigned.tenure;
+            let is_due = of(tenure) && (last.is_some() || !tenure.is_revoked());
+            let snapshot = is_due.then(|| tenure.snapshot(metadata, last.is_some()))??;
+            Some((Arc::clone(tenure), snapshot))
+        };
+        let snapshots: Vec<_> = self.partitions.values().filter_map(snapshot).collect();
+        if last.is_some() || !snapshots.is_empty() {
+            self.clerk.ask(Job::Commit(Commit { last, snapshots }));
+        }
+    }
+
+    fn hear(&mut self, reply: Reply) -> Result<(), Error> {
+        match reply {
+            Reply::Loaded(id, loaded) => self.assign(id, loaded),
+            Reply::Committed(id, failed) => {
+                self.note_committed(id, failed);
+                Ok(())
+            }
+        }
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+}
+
+enum Turn {
+    Busy,
+    Idle,
+    Full,
+    Ended(Ended),
+}
+
+impl Driver {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Warns once of each record that has become a stall.
+    pub(crate) fn warn_of_stalls(&mut self, status: &Status) {
+        let mut stalls = BTreeSet::new();
+        for partition in &status.partitions {
+            let Some(oldest) = partition.oldest.as_ref().filter(|oldest| oldest.is_stalled) else {
+                continue;
+            };
+            let stall = (partition.topic.clone(), partition.partition, oldest.offset);
+            if !self.stalls.contains(&stall) {
+                let PartitionStatus {
+                    topic,
+                    partition,
+                    records,
+                    ..
+                } = partition;
+                let (offset, key, doing) = (oldest.offset, &oldest.key, oldest.doing);
+                let error = oldest.error.as_deref().unwrap_or_default();
+                tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, ?key, age = ?oldest.age, %doing, error, records, "a partition stalls");
+            }
+            stalls.insert(stall);
+        }
+        self.stalls = stalls;
+    }
+}

@@ -1,0 +1,367 @@
+//! Assignments and revocations, and the end.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{Consumer, RebalanceProtocol};
+use rdkafka::error::KafkaError;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::{Assigned, Driver};
+use crate::clerk::{Job, Loaded};
+use crate::client::Event;
+use crate::tenure::Tenure;
+use crate::{Ended, Error, OrderBy, lock};
+
+/// How long the last commit of a tenure may take beyond the limit of its revocation.
+const COMMIT: Duration = Duration::from_secs(15);
+/// How long what is cancelled may take to notice.
+const NOTICE: Duration = Duration::from_millis(200);
+/// How long after a failure what is committed is asked for again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What the group has asked for, and is not replied to yet.
+pub(super) enum Rebalancing {
+    Idle,
+    /// The clerk reads what is committed; or will be asked again at this time.
+    Loading {
+        id: u64,
+        partitions: Vec<(String, i32)>,
+        again: Option<Instant>,
+    },
+    Revoking {
+        partitions: Vec<(String, i32)>,
+        leaving: Leaving,
+    },
+}
+
+/// Tenures that end.
+pub(super) struct Leaving {
+    slots: BTreeSet<u32>,
+    began: Instant,
+    /// What runs is cancelled then.
+    deadline: Instant,
+    step: Step,
+    is_lost: bool,
+    failed: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// For what runs.
+    Waiting,
+    /// For what was cancelled, until then.
+    Cancelled(Instant),
+    /// For the last commit with this number, until then.
+    Committing(u64, Instant),
+    Left,
+}
+
+impl Driver {
+    /// Goes on with what the group has asked for.
+    pub(super) fn rebalance(&mut self, now: Instant) -> Result<(), Error> {
+        if self.leaving.is_some() {
+            // The end unassigns all.
+            self.events.clear();
+            return Ok(());
+        }
+        match mem::replace(&mut self.rebalancing, Rebalancing::Idle) {
+            Rebalancing::Idle => {}
+            Rebalancing::Loading { partitions, .. } if !self.events.is_empty() => {
+                tracing::debug!(target: "keyqueue_kafka", ?partitions, "an assignment was taken back");
+            }
+            Rebalancing::Loading {
+                partitions,
+                again: Some(time),
+                ..
+            } if now >= time => self.load(partitions),
+            Rebalancing::Revoking {
+                partitions,
+                mut leaving,
+            } => {
+                self.end_tenures(&mut leaving, now);
+                match leaving.step {
+                    Step::Left => return self.unassign(&partitions, &leaving),
+                    _ => {
+                        self.rebalancing = Rebalancing::Revoking {
+                            partitions,
+                            leaving,
+                        };
+                    }
+                }
+                return Ok(());
+            }
+            loading => self.rebalancing = loading,
+        }
+        if let Rebalancing::Idle = self.rebalancing {
+            match self.events.pop_front() {
+                None => {}
+                Some(Event::Assign(partitions)) => self.load(partitions),
+                Some(Event::Revoke(partitions)) => self.revoke(partitions, now),
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, partitions: Vec<(String, i32)>) {
+        tracing::info!(target: "keyqueue_kafka", ?partitions, "assigned");
+        let id = self.next_id();
+        self.clerk.ask(Job::Load(id, partitions.clone()));
+        self.rebalancing = Rebalancing::Loading {
+            id,
+            partitions,
+            again: None,
+        };
+    }
+
+    /// Begins tenures of what was loaded, if it is still wanted.
+    pub(super) fn assign(
+        &mut self,
+        of: u64,
+        loaded: Result<Vec<Loaded>, KafkaError>,
+    ) -> Result<(), Error> {
+        let Rebalancing::Loading { id, again, .. } = &mut self.rebalancing else {
+            return Ok(());
+        };
+        if *id != of {
+            return Ok(());
+        }
+        let loaded = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                *again = Some(Instant::now() + AGAIN);
+                return self.note_error(error);
+            }
+        };
+        self.rebalancing = Rebalancing::Idle;
+        let mut list = TopicPartitionList::with_capacity(loaded.len());
+        for loaded in &loaded {
+            let offset = match loaded.start.base {
+                Some(base) => Offset::Offset(i64::try_from(base).unwrap_or(i64::MAX)),
+                // By `auto.offset.reset`.
+                None => Offset::Invalid,
+            };
+            let mut element = list.add_partition(&loaded.topic, loaded.partition);
+            if let Err(error) = element.set_offset(offset) {
+                self.note_error(error)?;
+            }
+        }
+        let assigned = match self.client.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => self.client.incremental_assign(&list),
+            _ => self.client.assign(&list),
+        };
+        // A record that is fetched before the queues are split is outdated by this.
+        let assigned = assigned.and_then(|()| match list.count() {
+            0 => Ok(()),
+            _ => self.client.pause(&list),
+        });
+        if let Err(error) = assigned {
+            // The group has moved on, and says so.
+            return self.note_error(error);
+        }
+        for loaded in loaded {
+            self.split(loaded);
+        }
+        self.show_tenures();
+        match list.count() {
+            0 => Ok(()),
+            _ => self
+                .client
+                .resume(&list)
+                .or_else(|error| self.note_error(error)),
+        }
+    }
+
+    fn split(&mut self, loaded: Loaded) {
+        let Loaded {
+            topic,
+            partition,
+            start,
+        } = loaded;
+        let Some(mut queue) = self.client.split_partition_queue(&topic, partition) else {
+            return tracing::error!(target: "keyqueue_kafka", topic, partition, "the client has no queue");
+        };
+        let bell = Arc::clone(&self.shared.bell);
+        queue.set_nonempty_callback(move || bell.ring());
+        let topic: Arc<str> = topic.into();
+        let slots = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        let slot = *self
+            .slots
+            .entry((Arc::clone(&topic), partition))
+            .or_insert(slots);
+        let by_key = matches!(self.shared.settings.order, OrderBy::Key);
+        let bell = Arc::clone(&self.shared.bell);
+        let tenure = Arc::new(Tenure::new((topic, partition, slot), by_key, start, bell));
+        let assigned = Assigned {
+            tenure,
+            queue,
+            seek: None,
+        };
+        self.partitions.insert(slot, assigned);
+    }
+
+    fn revoke(&mut self, partitions: Vec<(String, i32)>, now: Instant) {
+        let slot = |(topic, partition): &(String, i32)| {
+            let place = (Arc::<str>::from(topic.as_str()), *partition);
+            self.slots.get(&place).copied()
+        };
+        let slots = match self.client.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => partitions.iter().filter_map(slot).collect(),
+            _ => self.partitions.keys().copied().collect(),
+        };
+        let deadline = now + self.shared.settings.revoke_within;
+        let mut leaving = self.begin_leaving(slots, now, deadline);
+        self.end_tenures(&mut leaving, now);
+        self.rebalancing = Rebalancing::Revoking {
+            partitions,
+            leaving,
+        };
+    }
+
+    fn begin_leaving(&self, slots: BTreeSet<u32>, now: Instant, deadline: Instant) -> Leaving {
+        for assigned in slots.iter().filter_map(|slot| self.partitions.get(slot)) {
+            assigned.tenure.revoke();
+        }
+        Leaving {
+            slots,
+            began: now,
+            deadline,
+            step: Step::Waiting,
+            is_lost: false,
+            failed: 0,
+        }
+    }
+
+    /// Brings tenures nearer to their end.
+    fn end_tenures(&mut self, leaving: &mut Leaving, now: Instant) {
+        if !leaving.is_lost && self.client.assignment_lost() {
+            tracing::warn!(target: "keyqueue_kafka", "the assignment is lost: what runs is cancelled, nothing is committed");
+            self.shared.counts.lost_assignments.add(1);
+            leaving.is_lost = true;
+            leaving.deadline = now;
+        }
+        let tenures = || {
+            leaving
+                .slots
+                .iter()
+                .filter_map(|slot| self.partitions.get(slot))
+        };
+        let runs = tenures().any(|assigned| assigned.tenure.running() > 0);
+        let is_quiet = match leaving.step {
+            Step::Waiting if runs && now >= leaving.deadline => {
+                tenures().for_each(|assigned| assigned.tenure.cancel());
+                leaving.step = Step::Cancelled(now + NOTICE);
+                false
+            }
+            Step::Waiting => !runs,
+            Step::Cancelled(until) => !runs || now >= until,
+            Step::Committing(_, until) => {
+                if now >= until || leaving.is_lost {
+                    leaving.failed += usize::from(!leaving.is_lost);
+                    leaving.step = Step::Left;
+                }
+                false
+            }
+            Step::Left => false,
+        };
+        if !is_quiet {
+            return;
+        }
+        leaving.step = Step::Left;
+        if !leaving.is_lost {
+            let id = self.next_id();
+            let slots = &leaving.slots;
+            self.commit(Some(id), |tenure| slots.contains(&tenure.slot));
+            leaving.step = Step::Committing(id, now + COMMIT);
+        }
+    }
+
+    /// Notes that a last commit has ended.
+    pub(super) fn note_committed(&mut self, of: u64, failed: usize) {
+        let of_group = match &mut self.rebalancing {
+            Rebalancing::Revoking { leaving, .. } => Some(leaving),
+            _ => None,
+        };
+        for leaving in of_group.into_iter().chain(&mut self.leaving) {
+            if matches!(leaving.step, Step::Committing(id, _) if id == of) {
+                leaving.failed += failed;
+                leaving.step = Step::Left;
+            }
+        }
+    }
+
+    /// Gives partitions back whose tenures have ended.
+    fn unassign(&mut self, partitions: &[(String, i32)], leaving: &Leaving) -> Result<(), Error> {
+        let unassigned = match self.client.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => {
+                let mut list = TopicPartitionList::with_capacity(partitions.len());
+                for (topic, partition) in partitions {
+                    list.add_partition(topic, *partition);
+                }
+                self.client.incremental_unassign(&list)
+            }
+            _ => self.client.unassign(),
+        };
+        for slot in &leaving.slots {
+            if let Some(assigned) = self.partitions.remove(slot) {
+                self.forget(&assigned.tenure);
+            }
+        }
+        self.show_tenures();
+        metrics::histogram!("keyqueue_kafka_revocation_seconds", "group" => self.shared.settings.group.clone())
+            .record(leaving.began.elapsed());
+        tracing::info!(target: "keyqueue_kafka", ?partitions, is_lost = leaving.is_lost, "revoked");
+        unassigned.or_else(|error| self.note_error(error))
+    }
+
+    /// Takes the records of a tenure that has ended out of the queue, so that they need no memory until their keys' turns.
+    pub(super) fn forget(&self, tenure: &Tenure) {
+        let held = tenure.clear();
+        self.shared.counts.discarded.add(held.len() as u64);
+        for record in held {
+            self.shared
+                .queue
+                .remove(&self.shared.settings.order.key(&record));
+        }
+    }
+
+    /// Begins the end.
+    pub(super) fn leave(&mut self, deadline: Instant) {
+        let slots = self.partitions.keys().copied().collect();
+        self.leaving = Some(self.begin_leaving(slots, Instant::now(), deadline));
+    }
+
+    /// Goes on with the end, and returns what it has left once it has come.
+    pub(super) fn go_on_leaving(&mut self, now: Instant) -> Option<Ended> {
+        let mut leaving = self.leaving.take()?;
+        self.end_tenures(&mut leaving, now);
+        if leaving.step != Step::Left {
+            self.leaving = Some(leaving);
+            return None;
+        }
+        let mut left = 0;
+        for assigned in self.partitions.values() {
+            left += assigned.tenure.held().0;
+            self.forget(&assigned.tenure);
+        }
+        let counts = &self.shared.counts;
+        Some(Ended {
+            finished: counts.finished.get(),
+            dead_letters: counts.dead_letters.get(),
+            skipped: counts.skipped.get(),
+            left,
+            cancelled: counts.cancelled.get(),
+            uncommitted: leaving.failed,
+            is_lost: leaving.is_lost,
+        })
+    }
+
+    pub(super) fn show_tenures(&self) {
+        let tenures = self.partitions.values();
+        *lock(&self.shared.tenures) = tenures
+            .map(|assigned| Arc::clone(&assigned.tenure))
+            .collect();
+    }
+}

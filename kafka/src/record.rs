@@ -1,0 +1,203 @@
+//! A record, as a handler gets it.
+
+use std::fmt;
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Instant, SystemTime};
+
+use rdkafka::message::{BorrowedMessage, Message};
+
+use crate::lock;
+use crate::native;
+use crate::tenure::Tenure;
+
+/// A record of a topic. A clone is the same record; it is cheap.
+///
+/// A clone that is kept beyond the handler keeps the record's memory, which no bound counts any more.
+#[derive(Clone)]
+pub struct Record {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) attempt: u32,
+}
+
+pub(crate) type Header = (Box<str>, Option<Box<[u8]>>);
+
+pub(crate) struct Inner {
+    /// The assignment under which it was read.
+    pub(crate) tenure: Arc<Tenure>,
+    pub(crate) offset: u64,
+    timestamp: Option<i64>,
+    /// The key, then the payload.
+    bytes: Box<[u8]>,
+    key: Option<usize>,
+    has_payload: bool,
+    headers: Box<[Header]>,
+    pub(crate) read: Instant,
+    /// Whether a handler has it. Only for `status`.
+    pub(crate) running: AtomicBool,
+    /// Whether `trouble` has something: so that a record that never failed costs no lock.
+    troubled: AtomicBool,
+    trouble: Mutex<Option<Trouble>>,
+}
+
+/// How a record has failed until now.
+#[derive(Clone, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) attempts: u32,
+    pub(crate) error: String,
+    pub(crate) first: SystemTime,
+    pub(crate) last: SystemTime,
+    /// No attempt begins before.
+    pub(crate) not_before: Instant,
+    /// There is no other attempt: what is left is its dead letter.
+    pub(crate) is_dead: bool,
+    /// Why that was refused.
+    pub(crate) refused: Option<String>,
+}
+
+impl Inner {
+    pub(crate) fn read(message: &BorrowedMessage<'_>, tenure: &Arc<Tenure>, now: Instant) -> Self {
+        let (key, payload) = (message.key(), message.payload());
+        let parts = [key.unwrap_or_default(), payload.unwrap_or_default()];
+        Inner {
+            tenure: Arc::clone(tenure),
+            offset: u64::try_from(message.offset()).unwrap_or(0),
+            timestamp: message.timestamp().to_millis(),
+            bytes: parts.concat().into(),
+            key: key.map(<[u8]>::len),
+            has_payload: payload.is_some(),
+            headers: native::headers(message),
+            read: now,
+            running: AtomicBool::new(false),
+            troubled: AtomicBool::new(false),
+            trouble: Mutex::default(),
+        }
+    }
+
+    /// A record without a broker.
+    #[cfg(test)]
+    pub(crate) fn of(
+        tenure: &Arc<Tenure>,
+        offset: u64,
+        key: Option<&[u8]>,
+        payload: &[u8],
+    ) -> Self {
+        Inner {
+            tenure: Arc::clone(tenure),
+            offset,
+            timestamp: None,
+            bytes: [key.unwrap_or_default(), payload].concat().into(),
+            key: key.map(<[u8]>::len),
+            has_payload: true,
+            headers: Box::default(),
+            read: Instant::now(),
+            running: AtomicBool::new(false),
+            troubled: AtomicBool::new(false),
+            trouble: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.key.map(|length| &self.bytes[..length])
+    }
+
+    pub(crate) fn payload(&self) -> Option<&[u8]> {
+        self.has_payload
+            .then(|| &self.bytes[self.key.unwrap_or(0)..])
+    }
+
+    pub(crate) fn headers(&self) -> &[Header] {
+        &self.headers
+    }
+
+    pub(crate) fn timestamp(&self) -> Option<i64> {
+        self.timestamp
+    }
+
+    /// The bytes that it takes in memory, nearly.
+    pub(crate) fn weight(&self) -> usize {
+        let header = |(name, value): &Header| {
+            mem::size_of::<Header>() + name.len() + value.as_ref().map_or(0, |value| value.len())
+        };
+        let headers: usize = self.headers.iter().map(header).sum();
+        mem::size_of::<Self>() + self.bytes.len() + headers
+    }
+
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        // Ordering: Acquire; pairs with the Release store in `fail`. The lock has the rest.
+        match self.troubled.load(Ordering::Acquire) {
+            true => lock(&self.trouble).clone(),
+            false => None,
+        }
+    }
+
+    /// Notes a failure, or a delay. Returns whether it is the first.
+    pub(crate) fn fail(&self, trouble: Trouble) -> bool {
+        let is_first = lock(&self.trouble).replace(trouble).is_none();
+        // Ordering: Release; pairs with the Acquire load in `trouble`.
+        self.troubled.store(true, Ordering::Release);
+        is_first
+    }
+}
+
+impl Record {
+    /// Returns the topic.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        &self.inner.tenure.topic
+    }
+
+    /// Returns the partition.
+    #[must_use]
+    pub fn partition(&self) -> i32 {
+        self.inner.tenure.partition
+    }
+
+    /// Returns the offset in the partition.
+    #[must_use]
+    pub fn offset(&self) -> i64 {
+        self.inner.offset as i64
+    }
+
+    /// Returns the key; `None` if the record has none.
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        self.inner.key()
+    }
+
+    /// Returns the payload; `None` for a tombstone.
+    #[must_use]
+    pub fn payload(&self) -> Option<&[u8]> {
+        self.inner.payload()
+    }
+
+    /// Returns the time of the record in milliseconds since 1970, as its producer or the broker has set it.
+    #[must_use]
+    pub fn timestamp(&self) -> Option<i64> {
+        self.inner.timestamp
+    }
+
+    /// Returns the headers, in order: names, and values if there are some. What is not UTF-8 in a name is replaced.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
+        let headers = self.inner.headers.iter();
+        headers.map(|(name, value)| (&**name, value.as_deref()))
+    }
+
+    /// Returns the number of the attempt, from 1, in this process.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("topic", &self.topic())
+            .field("partition", &self.partition())
+            .field("offset", &self.offset())
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

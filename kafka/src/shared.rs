@@ -1,0 +1,132 @@
+//! What the driver, the workers and the callers of a consumer share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use keyqueue::WorkQueue;
+use keyqueue::limiter::{NoLimit, RateLimiter};
+
+use crate::bell::Bell;
+use crate::config::{Builder, Place};
+use crate::dead_letter::Letters;
+use crate::key::{Backlog, Key};
+use crate::lock;
+use crate::metadata::Metadata;
+use crate::tenure::Tenure;
+
+pub(crate) struct Shared {
+    pub(crate) settings: Builder,
+    pub(crate) queue: WorkQueue<Key, Backlog>,
+    pub(crate) letters: Option<Letters>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) counts: Counts,
+    /// Those that the driver has, for `status`.
+    pub(crate) tenures: Mutex<Vec<Arc<Tenure>>>,
+    pub(crate) last_error: Arc<Mutex<Option<String>>>,
+    metadata: Mutex<Metadata>,
+    stop: Mutex<Stop>,
+}
+
+/// Whether the run is to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stop {
+    #[default]
+    No,
+    /// What runs may take this long.
+    Within(Duration),
+    /// The caller is gone: cancel what runs.
+    Now,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, number: u64) {
+        // Ordering: Relaxed; a number to show.
+        self.0.fetch_add(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        // Ordering: Relaxed; a number to show.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What has happened in this run.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) finished: Count,
+    pub(crate) retries: Count,
+    pub(crate) dead_letters: Count,
+    pub(crate) skipped: Count,
+    /// Read again after a restart, and not repeated.
+    pub(crate) remembered: Count,
+    /// In hand at a revocation, and not begun.
+    pub(crate) discarded: Count,
+    /// Begun, and cancelled.
+    pub(crate) cancelled: Count,
+    pub(crate) commits: Count,
+    pub(crate) commit_errors: Count,
+    /// Offsets beyond what had room in the metadata.
+    pub(crate) left_out: Count,
+    pub(crate) metadata_ignored: Count,
+    /// Partitions that were read again because a record came out of order.
+    pub(crate) disorders: Count,
+    pub(crate) lost_assignments: Count,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        settings: Builder,
+        queue: WorkQueue<Key, Backlog>,
+        letters: Option<Letters>,
+        bell: Arc<Bell>,
+        last_error: Arc<Mutex<Option<String>>>,
+    ) -> Self {
+        Shared {
+            metadata: Mutex::new(settings.metadata),
+            settings,
+            queue,
+            letters,
+            bell,
+            counts: Counts::default(),
+            tenures: Mutex::default(),
+            last_error,
+            stop: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn limiter(&self) -> &dyn RateLimiter<Place> {
+        match &self.settings.backoff {
+            Some(limiter) => &**limiter,
+            None => &NoLimit,
+        }
+    }
+
+    pub(crate) fn metadata(&self) -> Metadata {
+        *lock(&self.metadata)
+    }
+
+    /// The brokers take less than they were given.
+    pub(crate) fn shrink_metadata(&self) {
+        let mut metadata = lock(&self.metadata);
+        *metadata = match *metadata {
+            Metadata::Wide(most) if most > 64 => Metadata::Wide(most / 2),
+            Metadata::Ascii(most) if most > 64 => Metadata::Ascii(most / 2),
+            _ => Metadata::Off,
+        };
+        tracing::warn!(target: "keyqueue_kafka", metadata = ?*metadata, "the brokers refuse metadata of this length; shorter from now on");
+    }
+
+    pub(crate) fn stop(&self) -> Stop {
+        *lock(&self.stop)
+    }
+
+    pub(crate) fn end(&self, stop: Stop) {
+        *lock(&self.stop) = stop;
+        self.bell.ring();
+    }
+}

@@ -1,0 +1,235 @@
+//! What a consumer is doing, for people and for the series.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use metrics::{counter, gauge};
+
+use crate::driver::Driver;
+use crate::lock;
+use crate::shared::Shared;
+use crate::tenure::{Tenure, age};
+
+/// What a consumer is doing: [`Consumer::status`](crate::Consumer::status).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// The partitions that it has.
+    pub partitions: Vec<PartitionStatus>,
+    /// Records whose handlers succeeded.
+    pub finished: u64,
+    /// Retries of records.
+    pub retries: u64,
+    /// Records that were written as dead letters.
+    pub dead_letters: u64,
+    /// Records that were skipped, as their topic says.
+    pub skipped: u64,
+    /// Records that were read again after a restart, and not repeated, because the metadata said that they were finished.
+    pub remembered: u64,
+    /// Commits of partitions that failed.
+    pub commit_errors: u64,
+    /// The last error that the client has reported.
+    pub last_error: Option<String>,
+}
+
+/// A partition.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PartitionStatus {
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// The lowest offset that is not finished.
+    pub base: u64,
+    /// The offset that is read next; `None` if nothing was read since the assignment.
+    pub next: Option<u64>,
+    /// The offset that was committed last.
+    pub committed: Option<i64>,
+    /// Offsets beyond `base` that are finished, or gaps.
+    pub finished_beyond: u64,
+    /// Records in memory.
+    pub records: usize,
+    /// The bytes of these.
+    pub bytes: usize,
+    /// Records that handlers have.
+    pub running: usize,
+    /// Records in memory that have failed.
+    pub failing: usize,
+    /// It is given back: nothing begins any more.
+    pub is_leaving: bool,
+    /// The record at `base`, which keeps the offset from rising.
+    pub oldest: Option<Oldest>,
+}
+
+/// The oldest record of a partition that is not finished.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Oldest {
+    /// Its offset.
+    pub offset: u64,
+    /// Its key; what is not UTF-8 is replaced.
+    pub key: Option<String>,
+    /// For how long it has been in memory.
+    pub age: Duration,
+    /// Why it is not finished.
+    pub doing: Doing,
+    /// How many attempts have failed.
+    pub attempts: u32,
+    /// The last error.
+    pub error: Option<String>,
+    /// It has been there for longer than [`Builder::stalled_after`](crate::Builder::stalled_after).
+    pub is_stalled: bool,
+}
+
+/// Why a record is not finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Doing {
+    /// It waits for a worker, or for a record of its key.
+    Waiting,
+    /// Its handler runs.
+    Running,
+    /// It has failed, and waits for its next attempt.
+    BackingOff,
+    /// It is given up, and its dead letter was refused: that is tried again.
+    Unburied,
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Doing::Waiting => "waits",
+            Doing::Running => "runs",
+            Doing::BackingOff => "waits for a retry",
+            Doing::Unburied => "waits for its dead letter",
+        })
+    }
+}
+
+impl Status {
+    pub(crate) fn of(shared: &Shared, now: Instant) -> Self {
+        let counts = &shared.counts;
+        let tenures = lock(&shared.tenures).clone();
+        let partition = |tenure| PartitionStatus::of(tenure, shared.settings.stalled_after, now);
+        Status {
+            partitions: tenures.iter().map(|tenure| partition(tenure)).collect(),
+            finished: counts.finished.get(),
+            retries: counts.retries.get(),
+            dead_letters: counts.dead_letters.get(),
+            skipped: counts.skipped.get(),
+            remembered: counts.remembered.get(),
+            commit_errors: counts.commit_errors.get(),
+            last_error: lock(&shared.last_error).clone(),
+        }
+    }
+}
+
+impl PartitionStatus {
+    fn of(tenure: &Tenure, stalled_after: Duration, now: Instant) -> Self {
+        let seen = tenure.seen();
+        let (records, bytes) = tenure.held();
+        let beyond = seen
+            .progress
+            .finished()
+            .iter()
+            .map(|range| range.end - range.start);
+        let oldest = seen.oldest.map(|record| {
+            let trouble = record.trouble();
+            let age = age(&record, now);
+            Oldest {
+                offset: record.offset,
+                key: record
+                    .key()
+                    .map(|key| String::from_utf8_lossy(key).into_owned()),
+                age,
+                // Ordering: Relaxed; a mark to show.
+                doing: match &trouble {
+                    _ if record.running.load(Ordering::Relaxed) => Doing::Running,
+                    Some(trouble) if trouble.is_dead => Doing::Unburied,
+                    Some(_) => Doing::BackingOff,
+                    None => Doing::Waiting,
+                },
+                attempts: trouble.as_ref().map_or(0, |trouble| trouble.attempts),
+                error: trouble.map(|trouble| match trouble.refused {
+                    Some(refused) => format!("{} (the dead letter: {refused})", trouble.error),
+                    None => trouble.error,
+                }),
+                is_stalled: age >= stalled_after,
+            }
+        });
+        PartitionStatus {
+            topic: tenure.topic.to_string(),
+            partition: tenure.partition,
+            base: seen.progress.first_unfinished(),
+            next: seen.next,
+            committed: seen.committed,
+            finished_beyond: beyond.sum(),
+            records,
+            bytes,
+            running: tenure.running(),
+            failing: tenure.failing(),
+            is_leaving: tenure.is_revoked(),
+            oldest,
+        }
+    }
+}
+
+impl Driver {
+    /// Sets the series, and warns of stalls.
+    pub(crate) fn report(&mut self) {
+        let shared = self.shared();
+        let status = Status::of(shared, Instant::now());
+        let group = &shared.settings.group;
+        let counts = &shared.counts;
+        for (name, count) in [
+            ("keyqueue_kafka_finished_total", &counts.finished),
+            ("keyqueue_kafka_retries_total", &counts.retries),
+            ("keyqueue_kafka_dead_letters_total", &counts.dead_letters),
+            ("keyqueue_kafka_skipped_total", &counts.skipped),
+            ("keyqueue_kafka_remembered_total", &counts.remembered),
+            ("keyqueue_kafka_discarded_total", &counts.discarded),
+            ("keyqueue_kafka_cancelled_total", &counts.cancelled),
+            ("keyqueue_kafka_commits_total", &counts.commits),
+            ("keyqueue_kafka_commit_errors_total", &counts.commit_errors),
+            ("keyqueue_kafka_metadata_left_out_total", &counts.left_out),
+            (
+                "keyqueue_kafka_metadata_ignored_total",
+                &counts.metadata_ignored,
+            ),
+            ("keyqueue_kafka_disorders_total", &counts.disorders),
+            (
+                "keyqueue_kafka_lost_assignments_total",
+                &counts.lost_assignments,
+            ),
+        ] {
+            counter!(name, "group" => group.clone()).absolute(count.get());
+        }
+        for partition in &status.partitions {
+            let labels = [
+                ("group", group.clone()),
+                ("topic", partition.topic.clone()),
+                ("partition", partition.partition.to_string()),
+            ];
+            let set = |name: &'static str, value: f64| gauge!(name, &labels).set(value);
+            set("keyqueue_kafka_records", partition.records as f64);
+            set("keyqueue_kafka_bytes", partition.bytes as f64);
+            set("keyqueue_kafka_running", partition.running as f64);
+            set("keyqueue_kafka_failing", partition.failing as f64);
+            set("keyqueue_kafka_base_offset", partition.base as f64);
+            set(
+                "keyqueue_kafka_finished_beyond",
+                partition.finished_beyond as f64,
+            );
+            set(
+                "keyqueue_kafka_committed_offset",
+                partition.committed.unwrap_or(-1) as f64,
+            );
+            let oldest = partition.oldest.as_ref();
+            let age = oldest.map_or(0.0, |oldest| oldest.age.as_secs_f64());
+            set("keyqueue_kafka_oldest_seconds", age);
+        }
+        self.warn_of_stalls(&status);
+    }
+}

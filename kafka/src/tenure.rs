@@ -1,0 +1,419 @@
+//! A partition, from its assignment to its revocation: what was read of it, and what is finished.
+//!
+//! # Protocol
+//!
+//! A record carries the tenure under which it was read, so one of an earlier assignment of the same partition can neither begin nor
+//! be finished under a later one.
+//!
+//! | who | does |
+//! | --- | --- |
+//! | the driver | [`begin`](Tenure::begin) for each record, before it is put into the queue |
+//! | a worker | [`enter`](Tenure::enter), the handler, [`finish`](Tenure::finish), and drops the guard; or discards the record if it may not enter |
+//! | the driver, at a revocation | [`revoke`](Tenure::revoke): nothing enters any more. Waits until nothing [runs](Tenure::running); if that takes too long, [`cancel`](Tenure::cancel). Then commits a last [`snapshot`](Tenure::snapshot), or none if the assignment is lost |
+//!
+//! The gate: a worker adds to `running` and then looks at `revoked`; the driver sets `revoked` and then looks at `running`. All four are
+//! `SeqCst`, so at least one of them sees the other: either the worker does not enter, or the driver waits for it.
+//!
+//! One lock has the tracker, what is held, and the position, so that a snapshot is of one moment.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use keyqueue::track::{Begun, Progress, Tracker};
+use tokio::sync::Notify;
+
+use crate::bell::Bell;
+use crate::lock;
+use crate::metadata::{self, Beyond, ByKey, Known, Metadata, Stored, Written};
+use crate::record::Inner;
+
+pub(crate) struct Tenure {
+    pub(crate) topic: Arc<str>,
+    pub(crate) partition: i32,
+    /// The number of the topic and partition in this process.
+    pub(crate) slot: u32,
+    /// Whether the records of a key are handled one after the other, so that what is finished can be written by key.
+    by_key: bool,
+    state: Mutex<State>,
+    running: AtomicUsize,
+    revoked: AtomicBool,
+    cancelled: AtomicBool,
+    cancel: Notify,
+    /// What is held, for the driver's bounds. Changed under the lock of `state`.
+    records: AtomicUsize,
+    bytes: AtomicUsize,
+    /// Held records that have failed.
+    failing: AtomicUsize,
+    /// The driver waits for a change.
+    wanted: AtomicBool,
+    bell: Arc<Bell>,
+}
+
+struct State {
+    tracker: Tracker,
+    /// Above all that were read. `None`: nothing was.
+    next: Option<u64>,
+    /// What the tenure began from, until its first record was read.
+    base: u64,
+    fingerprint: Option<u32>,
+    /// What was remembered by key and is not all read again.
+    memory: Option<ByKey>,
+    held: HashMap<u64, Arc<Inner>, foldhash::fast::RandomState>,
+    /// Counts changes, so that a commit without any is none.
+    version: u64,
+    committed: Option<(u64, i64)>,
+}
+
+/// What [`Tenure::begin`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intake {
+    /// To be handled.
+    New,
+    /// Finished before this assignment.
+    Finished,
+    /// Below what was read before: the partition has to be read again from here.
+    Disorder,
+}
+
+/// What is to be committed.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) version: u64,
+    pub(crate) offset: i64,
+    pub(crate) written: Written,
+}
+
+/// What a tenure begins from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Start {
+    /// The committed offset, if there is one.
+    pub(crate) base: Option<u64>,
+    pub(crate) stored: Option<Stored>,
+}
+
+/// A handler that runs. Dropping it leaves the gate.
+pub(crate) struct Running(Arc<Tenure>);
+
+/// What is seen of a tenure, for `status`.
+pub(crate) struct Seen {
+    pub(crate) progress: Progress,
+    pub(crate) next: Option<u64>,
+    pub(crate) committed: Option<i64>,
+    pub(crate) oldest: Option<Arc<Inner>>,
+}
+
+impl Tenure {
+    pub(crate) fn new(
+        (topic, partition, slot): (Arc<str>, i32, u32),
+        by_key: bool,
+        start: Start,
+        bell: Arc<Bell>,
+    ) -> Self {
+        let base = start.base.unwrap_or(0);
+        let mut state = State {
+            tracker: Tracker::new(base),
+            next: None,
+            base,
+            fingerprint: None,
+            memory: None,
+            held: HashMap::default(),
+            version: 0,
+            committed: start.base.map(|base| (0, base as i64)),
+        };
+        if let Some(stored) = start.stored {
+            state.fingerprint = Some(stored.fingerprint);
+            match stored.beyond {
+                Beyond::Ranges(progress) => state.tracker = Tracker::new(progress),
+                Beyond::Keys(keys) => state.memory = Some(keys),
+            }
+        }
+        Tenure {
+            topic,
+            partition,
+            slot,
+            by_key,
+            state: Mutex::new(state),
+            running: AtomicUsize::new(0),
+            revoked: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
+            cancel: Notify::new(),
+            records: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            failing: AtomicUsize::new(0),
+            wanted: AtomicBool::new(false),
+            bell,
+        }
+    }
+
+    /// Notes that a record was read.
+    pub(crate) fn begin(&self, record: &Arc<Inner>) -> Intake {
+        let offset = record.offset;
+        let state = &mut *lock(&self.state);
+        match state.next {
+            Some(next) if offset < next => return Intake::Disorder,
+            Some(_) => {}
+            None => state.read_first(record),
+        }
+        state.next = Some(offset + 1);
+        let remembered = state.memory.as_ref().is_some_and(|memory| {
+            memory.is_finished(metadata::key_hash(record.key(), offset), offset)
+        });
+        if state
+            .memory
+            .as_ref()
+            .is_some_and(|memory| memory.upto <= offset + 1)
+        {
+            state.memory = None;
+        }
+        if state.tracker.begin(offset) == Begun::Finished || remembered {
+            state.tracker.finish(offset);
+            state.version += 1;
+            return Intake::Finished;
+        }
+        state.held.insert(offset, Arc::clone(record));
+        // Ordering: Relaxed; under the lock, and only the driver, which writes it, decides by it. SeqCst in `finish`.
+        self.records.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(record.weight(), Ordering::Relaxed);
+        Intake::New
+    }
+
+    /// Notes that a record is finished: its work is done, or it is a dead letter, or is skipped. Returns whether it was held.
+    pub(crate) fn finish(&self, record: &Inner) -> bool {
+        let state = &mut *lock(&self.state);
+        let is_held = state.held.remove(&record.offset).is_some();
+        if is_held {
+            state.tracker.finish(record.offset);
+            state.version += 1;
+            self.release(record);
+        }
+        is_held
+    }
+
+    /// Notes that a record of a revoked tenure is not handled: it gives its room back, and stays unfinished.
+    pub(crate) fn discard(&self, record: &Inner) {
+        if lock(&self.state).held.remove(&record.offset).is_some() {
+            self.release(record);
+        }
+    }
+
+    fn release(&self, record: &Inner) {
+        if record.trouble().is_some() {
+            // Ordering: Relaxed; a number to show.
+            self.failing.fetch_sub(1, Ordering::Relaxed);
+        }
+        // Ordering: SeqCst; before the look at `wanted` in `changed`.
+        self.records.fetch_sub(1, Ordering::SeqCst);
+        self.bytes.fetch_sub(record.weight(), Ordering::SeqCst);
+        self.changed();
+    }
+
+    /// Wakes the driver if it waits for this tenure.
+    fn changed(&self) {
+        // Ordering: SeqCst; pairs with `want`: the change before it is seen by the driver, or the driver's wish here.
+        if self.wanted.load(Ordering::SeqCst) {
+            self.bell.ring();
+        }
+    }
+
+    /// The driver wants to know of changes, or no longer. It looks after it has said so.
+    pub(crate) fn want(&self, wanted: bool) {
+        // Ordering: SeqCst; see `changed`.
+        self.wanted.store(wanted, Ordering::SeqCst);
+    }
+
+    /// The records and bytes that are held.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        // Ordering: SeqCst; after `want`.
+        let records = self.records.load(Ordering::SeqCst);
+        (records, self.bytes.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn note_failing(&self) {
+        // Ordering: Relaxed; a number to show.
+        self.failing.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn failing(&self) -> usize {
+        // Ordering: Relaxed; a number to show.
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    /// Lets a handler begin, unless the tenure has ended.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<Running> {
+        // Ordering: SeqCst, both; the gate of the header.
+        self.running.fetch_add(1, Ordering::SeqCst);
+        let running = Running(Arc::clone(self));
+        (!self.revoked.load(Ordering::SeqCst)).then_some(running)
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        // Ordering: SeqCst; the gate of the header.
+        self.running.load(Ordering::SeqCst)
+    }
+
+    /// Lets no other handler begin.
+    pub(crate) fn revoke(&self) {
+        self.want(true);
+        // Ordering: SeqCst; the gate of the header.
+        self.revoked.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        // Ordering: SeqCst; the gate of the header.
+        self.revoked.load(Ordering::SeqCst)
+    }
+
+    /// Cancels the handlers that run, at their next await point. For a tenure that is revoked.
+    pub(crate) fn cancel(&self) {
+        // Ordering: SeqCst; before the notification, and seen by each that registers after it.
+        self.cancelled.store(true, Ordering::SeqCst);
+        self.cancel.notify_waiters();
+    }
+
+    /// Is ready when the tenure is cancelled.
+    pub(crate) async fn cancelled(&self) {
+        let notified = self.cancel.notified();
+        let mut notified = std::pin::pin!(notified);
+        notified.as_mut().enable();
+        // Ordering: SeqCst; it is registered now, so either this sees the flag, or the notification comes.
+        if !self.cancelled.load(Ordering::SeqCst) {
+            notified.await;
+        }
+    }
+
+    /// What is to be committed: `None` if nothing was read, or nothing has changed since the last commit.
+    pub(crate) fn snapshot(&self, how: Metadata, is_last: bool) -> Option<Snapshot> {
+        let state = lock(&self.state);
+        let next = state.next?;
+        if state
+            .committed
+            .is_some_and(|(version, _)| version == state.version)
+        {
+            return None;
+        }
+        let progress = state.tracker.progress();
+        let base = progress.first_unfinished();
+        // It would forget what was finished beyond. Soon more is read again.
+        if !is_last && state.held.is_empty() && state.remembers(&progress, next) {
+            return None;
+        }
+        let known = state.known(progress, next, self.by_key);
+        let written =
+            known.map_or_else(Written::default, |known| metadata::write(&known, base, how));
+        Some(Snapshot {
+            version: state.version,
+            offset: i64::try_from(base).unwrap_or(i64::MAX),
+            written,
+        })
+    }
+
+    /// Notes that a snapshot was committed.
+    pub(crate) fn committed(&self, snapshot: &Snapshot) {
+        lock(&self.state).committed = Some((snapshot.version, snapshot.offset));
+    }
+
+    /// The lowest offset that is not finished, and the one above all that were read.
+    pub(crate) fn lowest(&self) -> (u64, u64) {
+        let state = lock(&self.state);
+        let lowest = state.tracker.progress().first_unfinished();
+        (lowest, state.next.unwrap_or(lowest))
+    }
+
+    /// Forgets what is held, after the end.
+    pub(crate) fn clear(&self) -> Vec<Arc<Inner>> {
+        let held = std::mem::take(&mut lock(&self.state).held);
+        // Ordering: SeqCst; as in `release`.
+        self.records.store(0, Ordering::SeqCst);
+        self.bytes.store(0, Ordering::SeqCst);
+        held.into_values().collect()
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        let state = lock(&self.state);
+        let progress = state.tracker.progress();
+        Seen {
+            next: state.next,
+            committed: state.committed.map(|(_, offset)| offset),
+            oldest: state.held.get(&progress.first_unfinished()).cloned(),
+            progress,
+        }
+    }
+}
+
+impl State {
+    /// Compares the first record that was read with what was stored, and believes that only if it is about this log.
+    fn read_first(&mut self, record: &Inner) {
+        let is_same =
+            record.offset == self.base && self.fingerprint == Some(metadata::fingerprint(record));
+        if !is_same {
+            self.memory = None;
+            // Below the base: the log is another one, or was cut.
+            self.base = self.base.min(record.offset);
+            self.tracker = Tracker::new(self.base);
+        }
+    }
+
+    /// Whether something that was finished before this tenure is not read again yet.
+    fn remembers(&self, progress: &Progress, next: u64) -> bool {
+        self.memory.is_some()
+            || progress
+                .finished()
+                .last()
+                .is_some_and(|last| last.end > next)
+    }
+
+    /// What can be said about the records beyond the base; `None` if nothing can, or need be.
+    fn known(&self, progress: Progress, next: u64, by_key: bool) -> Option<Known> {
+        let base = progress.first_unfinished();
+        // Without a record at the base there is no fingerprint. (All that was read is finished, and something was finished
+        // beyond what was read again after a restart.)
+        let fingerprint = metadata::fingerprint(self.held.get(&base)?);
+        let beyond = progress.finished().last().map_or(base, |last| last.end);
+        if beyond == base && self.memory.is_none() {
+            return None;
+        }
+        let keys = || {
+            let mut keys = self.memory.clone().unwrap_or_default();
+            if keys.upto < next {
+                keys = ByKey::default();
+            }
+            // Those of keys that were finished up to here stay unfinished beyond.
+            keys.first
+                .values_mut()
+                .for_each(|first| *first = next.max(*first));
+            keys.upto = next.max(keys.upto);
+            for (offset, record) in &self.held {
+                keys.unfinished(metadata::key_hash(record.key(), *offset), *offset);
+            }
+            keys
+        };
+        // Ranges that were remembered, and are not read again, cannot be said by key.
+        let keys = (self.memory.is_some() || by_key && beyond <= next).then(keys);
+        // And the other way around.
+        let ranges = self.memory.is_none().then_some(progress);
+        let known = Known {
+            ranges,
+            keys,
+            fingerprint,
+        };
+        Some(known)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Ordering: SeqCst; before the look at `wanted`.
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+        self.0.changed();
+    }
+}
+
+/// How long a record has been held.
+pub(crate) fn age(record: &Inner, now: Instant) -> std::time::Duration {
+    now.saturating_duration_since(record.read)
+}

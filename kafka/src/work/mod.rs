@@ -1,0 +1,334 @@
+//! Workers: what is done with the records of a key.
+//!
+//! A delivery of the queue is a key with its backlog. A worker handles the records one by one, in order, until one of them has to wait:
+//!
+//! ```text
+//!     front of the backlog --> its tenure has ended             discard, next
+//!                          --> it is not its time               the key comes again then
+//!                          --> handler: Ok(Done)                finish, next
+//!                                       Ok(RequeueAfter(d)) ..  the key comes again after d
+//!                                       error, panic            retries left: the key comes again after the limiter's delay
+//!                                                               none left: dead letter, finish, next; or skip; or block
+//!                                       cancelled               discard, next
+//! ```
+//!
+//! A put ends the pending delay of its key, so the record itself has the time before which it is not tried. After [`TURN`] records
+//! a key goes to the tail, so that others have their turn.
+
+pub(crate) mod batches;
+
+use std::any::Any;
+use std::fmt::Display;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::FutureExt;
+use keyqueue::worker::{IntoVerdict, Job, Outcome, Verdict};
+
+use crate::Record;
+use crate::config::{Exhausted, Place};
+use crate::key::{Backlog, Key};
+use crate::record::{Inner, Trouble};
+use crate::shared::Shared;
+use crate::tenure::Tenure;
+
+/// The records of a key that are handled before others have their turn.
+const TURN: usize = 64;
+
+/// What becomes of the front of a backlog.
+enum Next {
+    /// It is not in hand any more.
+    Gone,
+    /// It is tried again after this time.
+    After(Duration),
+}
+
+/// What a handler did: its verdict, the message of its panic, or nothing, because its tenure was cancelled.
+enum Said {
+    Verdict(Verdict<String>),
+    Panic(String),
+    Cancelled,
+}
+
+/// Handles the records of a key.
+pub(crate) async fn work<F, R>(
+    shared: &Shared,
+    f: &F,
+    mut job: Job<'static, Key, Backlog>,
+) -> Outcome
+where
+    F: Fn(Record) -> R,
+    R: Future<Output: IntoVerdict>,
+{
+    for _ in 0..TURN {
+        let Some(record) = job.value().front().cloned() else {
+            return Outcome::Done;
+        };
+        match handle(shared, f, &record).await {
+            Next::Gone => job.value_mut().pop_front(),
+            Next::After(delay) => return Outcome::Later(delay),
+        }
+    }
+    match job.value().front() {
+        Some(_) => Outcome::Later(Duration::ZERO),
+        None => Outcome::Done,
+    }
+}
+
+async fn handle<F, R>(shared: &Shared, f: &F, record: &Arc<Inner>) -> Next
+where
+    F: Fn(Record) -> R,
+    R: Future<Output: IntoVerdict>,
+{
+    let Some(_running) = record.tenure.enter() else {
+        return discard(shared, record);
+    };
+    let trouble = record.trouble();
+    if let Some(trouble) = &trouble {
+        let wait = trouble.not_before.saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            return Next::After(wait);
+        }
+        if trouble.is_dead {
+            return bury(shared, record, trouble.clone()).await;
+        }
+    }
+    let attempt = 1 + trouble.as_ref().map_or(0, |trouble| trouble.attempts);
+    let inner = Arc::clone(record);
+    let call = async { texts(f(Record { inner, attempt }).await.into_verdict()) };
+    // Ordering: Relaxed; a mark to show.
+    record.running.store(true, Ordering::Relaxed);
+    let said = unless_cancelled(&record.tenure, call).await;
+    record.running.store(false, Ordering::Relaxed);
+    settle(shared, record, trouble, said).await
+}
+
+/// Does what was said about a record that is in the gate.
+async fn settle(
+    shared: &Shared,
+    record: &Arc<Inner>,
+    trouble: Option<Trouble>,
+    said: Said,
+) -> Next {
+    let (error, delay, is_hopeless) = match said {
+        Said::Cancelled => {
+            shared.counts.cancelled.add(1);
+            record.tenure.discard(record);
+            return Next::Gone;
+        }
+        Said::Verdict(Verdict::Ok(outcome)) => return succeed(shared, record, trouble, outcome),
+        Said::Verdict(Verdict::Retry(error)) => (error, None, false),
+        Said::Verdict(Verdict::RetryAfter(error, delay)) => (error, Some(delay), false),
+        Said::Verdict(Verdict::GiveUp(error)) => (error, None, true),
+        Said::Verdict(_) => ("an unknown verdict".to_owned(), None, false),
+        Said::Panic(message) => (format!("panicked: {message}"), None, false),
+    };
+    let now = SystemTime::now();
+    let attempts = 1 + trouble.as_ref().map_or(0, |trouble| trouble.attempts);
+    let exhausted = shared.settings.exhausted_in(&record.tenure.topic);
+    let is_last = is_hopeless || attempts > shared.settings.retries;
+    let is_dead = is_last && exhausted != Exhausted::Block;
+    let limit = if is_dead {
+        Duration::ZERO
+    } else {
+        backoff(shared, record)
+    };
+    let delay = delay.unwrap_or(limit);
+    let trouble = Trouble {
+        attempts,
+        error,
+        first: trouble.map_or(now, |trouble| trouble.first),
+        last: now,
+        not_before: Instant::now() + delay,
+        is_dead,
+        refused: None,
+    };
+    let (topic, partition, offset) = (
+        &*record.tenure.topic,
+        record.tenure.partition,
+        record.offset,
+    );
+    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, attempts, is_dead, error = trouble.error, "a record failed");
+    if is_dead {
+        return bury(shared, record, trouble).await;
+    }
+    note(record, trouble);
+    shared.counts.retries.add(1);
+    Next::After(delay)
+}
+
+fn succeed(
+    shared: &Shared,
+    record: &Arc<Inner>,
+    trouble: Option<Trouble>,
+    outcome: Outcome,
+) -> Next {
+    let wait = match outcome {
+        Outcome::RequeueAfter(delay) => {
+            shared.limiter().forget(&place(record));
+            (delay, 0)
+        }
+        Outcome::Later(delay) | Outcome::HoldGroup(delay) => (
+            delay,
+            trouble.as_ref().map_or(0, |trouble| trouble.attempts),
+        ),
+        Outcome::RequeueRateLimited => {
+            let attempts = trouble.as_ref().map_or(0, |trouble| trouble.attempts);
+            (backoff(shared, record), attempts)
+        }
+        // `Done`, and what later versions have.
+        _ => {
+            finish(shared, record, trouble.is_some());
+            shared.counts.finished.add(1);
+            return Next::Gone;
+        }
+    };
+    let (delay, attempts) = wait;
+    let now = SystemTime::now();
+    let error = trouble
+        .as_ref()
+        .map_or_else(|| "not yet".to_owned(), |trouble| trouble.error.clone());
+    note(
+        record,
+        Trouble {
+            attempts,
+            error,
+            first: trouble.map_or(now, |trouble| trouble.first),
+            last: now,
+            not_before: Instant::now() + delay,
+            is_dead: false,
+            refused: None,
+        },
+    );
+    Next::After(delay)
+}
+
+/// Ends a record that has no retries left, or waits to try that again.
+async fn bury(shared: &Shared, record: &Arc<Inner>, trouble: Trouble) -> Next {
+    let exhausted = shared.settings.exhausted_in(&record.tenure.topic);
+    if let (Exhausted::DeadLetter, Some(letters)) = (exhausted, &shared.letters) {
+        let write = async {
+            let written = letters.write(record, &trouble).await;
+            Verdict::from(
+                written
+                    .map(|()| Outcome::Done)
+                    .map_err(|error| error.to_string()),
+            )
+        };
+        match unless_cancelled(&record.tenure, write).await {
+            Said::Verdict(Verdict::Ok(_)) => shared.counts.dead_letters.add(1),
+            Said::Cancelled => {
+                shared.counts.cancelled.add(1);
+                record.tenure.discard(record);
+                return Next::Gone;
+            }
+            Said::Panic(error) | Said::Verdict(Verdict::Retry(error)) => {
+                return refused(shared, record, trouble, &error);
+            }
+            Said::Verdict(_) => return refused(shared, record, trouble, "an unknown verdict"),
+        }
+    } else {
+        shared.counts.skipped.add(1);
+    }
+    finish(shared, record, true);
+    Next::Gone
+}
+
+/// A letter was refused: its record stays unfinished, and its key waits.
+fn refused(shared: &Shared, record: &Arc<Inner>, trouble: Trouble, error: &str) -> Next {
+    let (topic, partition, offset) = (
+        &*record.tenure.topic,
+        record.tenure.partition,
+        record.offset,
+    );
+    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
+    let delay = backoff(shared, record);
+    note(
+        record,
+        Trouble {
+            refused: Some(error.to_owned()),
+            is_dead: true,
+            not_before: Instant::now() + delay,
+            ..trouble
+        },
+    );
+    Next::After(delay)
+}
+
+fn note(record: &Arc<Inner>, trouble: Trouble) {
+    if record.fail(trouble) {
+        record.tenure.note_failing();
+    }
+}
+
+fn finish(shared: &Shared, record: &Arc<Inner>, has_failed: bool) {
+    if has_failed {
+        shared.limiter().forget(&place(record));
+    }
+    record.tenure.finish(record);
+}
+
+fn discard(shared: &Shared, record: &Arc<Inner>) -> Next {
+    shared.counts.discarded.add(1);
+    record.tenure.discard(record);
+    Next::Gone
+}
+
+fn place(record: &Inner) -> Place {
+    Place {
+        topic: Arc::clone(&record.tenure.topic),
+        partition: record.tenure.partition,
+        offset: i64::try_from(record.offset).unwrap_or(i64::MAX),
+    }
+}
+
+/// The limiter's delay. It is user code: if it panics, a second.
+fn backoff(shared: &Shared, record: &Inner) -> Duration {
+    let when = || shared.limiter().when(&place(record));
+    std::panic::catch_unwind(AssertUnwindSafe(when)).unwrap_or(Duration::from_secs(1))
+}
+
+/// Calls a handler: until it is ready, panics, or its tenure is cancelled.
+async fn unless_cancelled(tenure: &Tenure, call: impl Future<Output = Verdict<String>>) -> Said {
+    let mut call = pin!(AssertUnwindSafe(call).catch_unwind());
+    let said = |result: Result<Verdict<String>, Box<dyn Any + Send>>| match result {
+        Ok(verdict) => Said::Verdict(verdict),
+        Err(payload) => Said::Panic(message(&*payload)),
+    };
+    // Most handlers of little work are ready at the first poll, and those register nowhere.
+    let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+    if let Poll::Ready(result) = first {
+        return said(result);
+    }
+    let mut cancelled = pin!(tenure.cancelled());
+    poll_fn(|context| {
+        if let Poll::Ready(result) = call.as_mut().poll(context) {
+            return Poll::Ready(said(result));
+        }
+        cancelled.as_mut().poll(context).map(|()| Said::Cancelled)
+    })
+    .await
+}
+
+/// The verdict with the text of its error, which need not be `Send`.
+fn texts<E: Display>(verdict: Verdict<E>) -> Verdict<String> {
+    match verdict {
+        Verdict::Ok(outcome) => Verdict::Ok(outcome),
+        Verdict::Retry(error) => Verdict::Retry(error.to_string()),
+        Verdict::RetryAfter(error, delay) => Verdict::RetryAfter(error.to_string(), delay),
+        Verdict::GiveUp(error) => Verdict::GiveUp(error.to_string()),
+        // A verdict of a later version of keyqueue.
+        _ => Verdict::Retry("an unknown verdict".to_owned()),
+    }
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string));
+    text.unwrap_or_else(|| "with a value that is no text".to_owned())
+}
