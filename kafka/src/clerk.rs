@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -20,6 +20,8 @@ use crate::tenure::{Snapshot, Start, Tenure};
 
 /// How long a request for what is committed may take. It is tried again.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// After which time a last commit is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) enum Job {
     /// Reads what is committed for partitions.
@@ -28,8 +30,8 @@ pub(crate) enum Job {
 }
 
 pub(crate) struct Commit {
-    /// With a number it is the last one of its tenures, and is replied to.
-    pub(crate) last: Option<u64>,
+    /// With a number it is the last one of its tenures: it is tried again until this time, and replied to.
+    pub(crate) last: Option<(u64, Instant)>,
     pub(crate) snapshots: Vec<(Arc<Tenure>, Snapshot)>,
 }
 
@@ -64,7 +66,7 @@ impl Clerk {
                     }
                     Job::Commit(commit) => {
                         let failed = store(&client, &shared, &commit);
-                        commit.last.map(|id| Reply::Committed(id, failed))
+                        commit.last.map(|(id, _)| Reply::Committed(id, failed))
                     }
                 };
                 if let Some(reply) = reply {
@@ -101,37 +103,53 @@ impl Drop for Clerk {
 fn store(client: &Client, shared: &Shared, commit: &Commit) -> usize {
     // A tenure that ends gets a last commit, and none before that from a moment that has passed.
     let is_due = |(tenure, _): &&Ended| commit.last.is_some() || !tenure.is_revoked();
-    let due: Vec<_> = commit.snapshots.iter().filter(is_due).collect();
-    if due.is_empty() {
-        return 0;
-    }
-    let (mut failed, mut too_large) = (0, Vec::new());
-    let results = native::commit(client.client(), &list(&due, true));
-    shared.counts.commits.add(1);
-    for (ended, result) in due.into_iter().zip(results) {
-        let (tenure, snapshot) = ended;
-        match result {
-            Ok(()) => {
-                tenure.committed(snapshot);
-                shared.counts.left_out.add(snapshot.written.left_out);
-            }
-            Err(RDKafkaErrorCode::OffsetMetadataTooLarge) => too_large.push(ended),
-            Err(error) => {
-                failed += 1;
-                shared.counts.commit_errors.add(1);
-                let (topic, partition, offset) =
-                    (&*tenure.topic, tenure.partition, snapshot.offset);
-                tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, %error, "an offset is not committed");
+    let mut due: Vec<_> = commit.snapshots.iter().filter(is_due).collect();
+    let mut with_metadata = true;
+    while !due.is_empty() {
+        shared.counts.commits.add(1);
+        let results = native::commit(client.client(), &list(&due, with_metadata));
+        let (mut again, mut is_too_large) = (Vec::new(), false);
+        for (ended, result) in due.iter().copied().zip(results) {
+            let (tenure, snapshot) = ended;
+            match result {
+                Ok(()) if with_metadata => {
+                    tenure.committed(snapshot);
+                    shared.counts.left_out.add(snapshot.written.left_out);
+                }
+                // Without its metadata it is not all that has to be committed.
+                Ok(()) => {}
+                Err(error) => {
+                    is_too_large |= error == RDKafkaErrorCode::OffsetMetadataTooLarge;
+                    again.push(ended);
+                    shared.counts.commit_errors.add(1);
+                    let (topic, partition) = (&*tenure.topic, tenure.partition);
+                    let offset = snapshot.offset;
+                    tracing::info!(target: "keyqueue_kafka", topic, partition, offset, %error, "an offset is not committed");
+                }
             }
         }
+        due = again;
+        if is_too_large && with_metadata {
+            // The brokers take less than they were given. Once without, and with less from now on.
+            shared.shrink_metadata();
+            with_metadata = false;
+            continue;
+        }
+        // While the group is between two generations, brokers refuse what they take a moment later. A lost assignment is
+        // another member's.
+        let again = commit
+            .last
+            .is_some_and(|(_, until)| Instant::now() + AGAIN < until);
+        if due.is_empty()
+            || !again
+            || client.assignment_lost()
+            || client.client().fatal_error().is_some()
+        {
+            break;
+        }
+        thread::sleep(AGAIN);
     }
-    if !too_large.is_empty() {
-        // The brokers take less than they were given. Once without, and with less from now on.
-        shared.shrink_metadata();
-        let again = native::commit(client.client(), &list(&too_large, false));
-        failed += again.iter().filter(|result| result.is_err()).count();
-    }
-    failed
+    due.len()
 }
 
 type Ended = (Arc<Tenure>, Snapshot);

@@ -146,7 +146,7 @@ impl Builder {
             exhausted: HashMap::new(),
             otherwise: None,
             revoke_within: Duration::from_secs(20),
-            commit_every: Duration::from_secs(1),
+            commit_every: Duration::from_millis(500),
             metadata: Metadata::default(),
             stalled_after: Duration::from_secs(60),
             linger: Duration::ZERO,
@@ -225,7 +225,7 @@ impl Builder {
         self
     }
 
-    /// Sets how long after a change offsets are committed: at least 1 ms. Default: 1 s.
+    /// Sets how long after a change offsets are committed: at least 1 ms. Default: 500 ms.
     pub fn commit_every(mut self, interval: Duration) -> Self {
         self.commit_every = interval;
         self

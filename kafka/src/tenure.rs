@@ -8,7 +8,7 @@
 //! | who | does |
 //! | --- | --- |
 //! | the driver | [`begin`](Tenure::begin) for each record, before it is put into the queue |
-//! | a worker | [`enter`](Tenure::enter), the handler, [`finish`](Tenure::finish), and drops the guard; or discards the record if it may not enter |
+//! | a worker | [`enter`](Tenure::enter), the handler, [`finish`](Tenure::finish), and drops the guard. A record that may not enter, or is cancelled, stays held and unfinished: the last snapshot needs it |
 //! | the driver, at a revocation | [`revoke`](Tenure::revoke): nothing enters any more. Waits until nothing [runs](Tenure::running); if that takes too long, [`cancel`](Tenure::cancel). Then commits a last [`snapshot`](Tenure::snapshot), or none if the assignment is lost |
 //!
 //! The gate: a worker adds to `running` and then looks at `revoked`; the driver sets `revoked` and then looks at `running`. All four are
@@ -192,13 +192,6 @@ impl Tenure {
             self.release(record);
         }
         is_held
-    }
-
-    /// Notes that a record of a revoked tenure is not handled: it gives its room back, and stays unfinished.
-    pub(crate) fn discard(&self, record: &Inner) {
-        if lock(&self.state).held.remove(&record.offset).is_some() {
-            self.release(record);
-        }
     }
 
     fn release(&self, record: &Inner) {

@@ -69,7 +69,7 @@ pub struct Options {
     #[arg(long, default_value_t = 20_000)]
     pub revoke: u64,
     /// How often offsets are committed, in milliseconds
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 500)]
     pub commit: u64,
     /// In any order
     #[arg(long)]
@@ -131,13 +131,13 @@ impl Told {
 }
 
 /// Tells the witness that a posting has failed, if it is dropped before it was said to have succeeded: it was cancelled.
-struct Begun<'t>(&'t Told, Option<String>);
+struct Begun<'t>(&'t Told, Option<String>, &'static str);
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if let Some(posting) = self.1.take() {
             let (sender, _) = oneshot::channel();
-            _ = self.0.0.send((format!("failed {posting}\n"), sender));
+            _ = self.0.0.send((format!("{} {posting}\n", self.2), sender));
         }
     }
 }
@@ -189,13 +189,19 @@ async fn handle(options: &Options, told: &Told, record: &Record) -> Verdict<Stri
     let posting = format!("{account} {number}");
     told.tell(format!("begin {posting} {}\n", record.attempt()))
         .await;
-    let mut begun = Begun(told, Some(posting.clone()));
+    let mut begun = Begun(told, Some(posting.clone()), "failed");
     let work = match account == options.slow && number == "0" {
         true => Duration::from_secs(60),
         false => Duration::from_millis(options.work),
     };
     if !work.is_zero() {
         sleep(work).await;
+    }
+    if [&options.panics, &options.poison].contains(&&account)
+        && !options.block
+        && record.attempt() > options.retries
+    {
+        begun.2 = "given";
     }
     if account == options.panics {
         panic!("{account} panics");

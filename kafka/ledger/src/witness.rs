@@ -7,6 +7,7 @@
 //! | `begin ACCOUNT NUMBER ATTEMPT` | a handler begins |
 //! | `done ACCOUNT NUMBER` | and has succeeded |
 //! | `failed ACCOUNT NUMBER` | or failed, or was cancelled |
+//! | `given ACCOUNT NUMBER` | or failed for the last time: there has to be a dead letter |
 //!
 //! When a connection ends, its member is dead, and what it had begun has ended.
 
@@ -32,6 +33,8 @@ struct State {
     /// Whether postings of an account may come in any order, and at the same time.
     is_unordered: bool,
     members: u64,
+    /// Given up, and not found as dead letters.
+    given: BTreeSet<(String, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -120,17 +123,29 @@ impl Witness {
         state.accounts.values().map(of_account).sum()
     }
 
-    /// Counts a posting as finished that was found as a dead letter.
+    /// Notes that a posting was found as a dead letter.
     pub fn dead_letter(&self, account: &str, number: u64) {
         let mut state = self.lock();
-        let account = state.accounts.entry(account.to_owned()).or_default();
-        account.finish(number);
+        if !state.given.remove(&(account.to_owned(), number)) {
+            let violation = format!("{account}: {number} is a dead letter, and was not given up");
+            state.seen.violations.push(violation);
+        }
+    }
+
+    /// Notes that no dead letters are wanted of what was given up, and returns how many that is.
+    pub fn skipped(&self) -> usize {
+        std::mem::take(&mut self.lock().given).len()
     }
 
     /// Adds a violation for each posting that was produced and has not succeeded: `produced` has the number of each account's.
     pub fn judge(&self, produced: &BTreeMap<String, u64>) -> Seen {
         let state = self.lock();
         let mut seen = state.seen.clone();
+        for (name, number) in &state.given {
+            seen.violations.push(format!(
+                "{name}: {number} was given up, and is no dead letter: LOST"
+            ));
+        }
         for (name, count) in produced {
             let next = state.accounts.get(name).map_or(0, |account| account.next);
             if next != *count {
@@ -170,7 +185,7 @@ impl State {
                     ));
                 }
             }
-            "done" | "failed" => {
+            "done" | "failed" | "given" => {
                 if !self.is_unordered && account.running != Some((member, number)) {
                     seen.violations.push(format!(
                         "{name}: {number} of member {member} ended, but {:?} ran",
@@ -182,7 +197,12 @@ impl State {
                     seen.failed += 1;
                     return Ok(());
                 }
-                seen.done += 1;
+                if verb == "given" {
+                    seen.failed += 1;
+                    self.given.insert((name.to_owned(), number));
+                } else {
+                    seen.done += 1;
+                }
                 account.finish(number);
             }
             verb => bail!("what is {verb}?"),

@@ -209,7 +209,7 @@ impl Driver {
     }
 
     /// Asks the clerk to commit what has changed of these tenures. With an id it is their last commit, and is always replied to.
-    fn commit(&self, last: Option<u64>, of: impl Fn(&Tenure) -> bool) {
+    fn commit(&self, last: Option<(u64, Instant)>, of: impl Fn(&Tenure) -> bool) {
         let metadata = self.shared.metadata();
         let snapshot = |assigned: &Assigned| {
             let tenure = &assigned.tenure;

@@ -15,8 +15,8 @@ use crate::client::Event;
 use crate::tenure::Tenure;
 use crate::{Ended, Error, OrderBy, lock};
 
-/// How long the last commit of a tenure may take beyond the limit of its revocation.
-const COMMIT: Duration = Duration::from_secs(15);
+/// How long the last commit of a tenure is tried, beyond the limit of its revocation.
+const COMMIT: Duration = Duration::from_secs(10);
 /// How long what is cancelled may take to notice.
 const NOTICE: Duration = Duration::from_millis(200);
 /// How long after a failure what is committed is asked for again.
@@ -273,8 +273,10 @@ impl Driver {
         if !leaving.is_lost {
             let id = self.next_id();
             let slots = &leaving.slots;
-            self.commit(Some(id), |tenure| slots.contains(&tenure.slot));
-            leaving.step = Step::Committing(id, now + COMMIT);
+            self.commit(Some((id, now + COMMIT)), |tenure| {
+                slots.contains(&tenure.slot)
+            });
+            leaving.step = Step::Committing(id, now + 2 * COMMIT);
         }
     }
 

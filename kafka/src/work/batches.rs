@@ -22,7 +22,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select, select_all};
 use keyqueue::worker::{IntoVerdicts, Job, Outcome, Verdict};
 
-use super::{Next, Said, bury, discard, message, settle, texts};
+use super::{Next, Said, bury, message, settle, texts};
 use crate::Record;
 use crate::key::{Backlog, Key};
 use crate::record::Inner;
@@ -129,7 +129,6 @@ async fn try_part<F, R>(
         }
         let entered = record.tenure.enter();
         if entered.is_none() {
-            discard(shared, record);
             remove(&mut jobs[*index], record);
         }
         let is_in = entered.is_some();
@@ -148,7 +147,6 @@ async fn try_part<F, R>(
             for (index, record) in &part {
                 if record.tenure.is_revoked() {
                     shared.counts.cancelled.add(1);
-                    record.tenure.discard(record);
                     remove(&mut jobs[*index], record);
                 }
             }

@@ -86,7 +86,7 @@ where
     R: Future<Output: IntoVerdict>,
 {
     let Some(_running) = record.tenure.enter() else {
-        return discard(shared, record);
+        return Next::Gone;
     };
     let trouble = record.trouble();
     if let Some(trouble) = &trouble {
@@ -118,7 +118,6 @@ async fn settle(
     let (error, delay, is_hopeless) = match said {
         Said::Cancelled => {
             shared.counts.cancelled.add(1);
-            record.tenure.discard(record);
             return Next::Gone;
         }
         Said::Verdict(Verdict::Ok(outcome)) => return succeed(shared, record, trouble, outcome),
@@ -224,7 +223,6 @@ async fn bury(shared: &Shared, record: &Arc<Inner>, trouble: Trouble) -> Next {
             Said::Verdict(Verdict::Ok(_)) => shared.counts.dead_letters.add(1),
             Said::Cancelled => {
                 shared.counts.cancelled.add(1);
-                record.tenure.discard(record);
                 return Next::Gone;
             }
             Said::Panic(error) | Said::Verdict(Verdict::Retry(error)) => {
@@ -271,12 +269,6 @@ fn finish(shared: &Shared, record: &Arc<Inner>, has_failed: bool) {
         shared.limiter().forget(&place(record));
     }
     record.tenure.finish(record);
-}
-
-fn discard(shared: &Shared, record: &Arc<Inner>) -> Next {
-    shared.counts.discarded.add(1);
-    record.tenure.discard(record);
-    Next::Gone
 }
 
 fn place(record: &Inner) -> Place {
