@@ -48,7 +48,7 @@ $publish --dry-run --allow-dirty
 # The oldest versions of the dependencies that Cargo.toml allows.
 minimal=$(realpath -m "$target/minimal")
 cargo package -p keyqueue --no-verify --allow-dirty
-tar --extract --gzip --file "$target"/package/keyqueue-[0-9]*.crate --directory "$project"
+tar --extract --touch --gzip --file "$target"/package/keyqueue-[0-9]*.crate --directory "$project"
 cd "$project"/keyqueue-[0-9]*
 rm Cargo.lock
 RUSTC_BOOTSTRAP=1 cargo update --quiet -Z direct-minimal-versions
