@@ -5,4 +5,7 @@ source "$(dirname "$0")/../lib.sh"
 
 private=()
 [[ ${1:-} != internals ]] || private=(--document-private-items)
-RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings" cargo doc --workspace --no-deps --all-features "${private[@]}"
+export RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings"
+cargo doc --workspace --exclude keyqueue-kafka --exclude ledger --no-deps --all-features "${private[@]}"
+# Its features need libraries of the system.
+cargo doc -p keyqueue-kafka --no-deps "${private[@]}"
