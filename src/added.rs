@@ -77,8 +77,8 @@ pub enum LeftReason {
     Refused,
 }
 
-/// A key that was accepted and is not finished, when its queue has ended: see
-/// [`take_left`](crate::WorkQueue::take_left).
+/// A key that was accepted and is not finished, when its queue has ended, or when its group is taken back: see
+/// [`take_left`](crate::WorkQueue::take_left) and [`take_group`](crate::WorkQueue::take_group).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Left<K, V = ()> {

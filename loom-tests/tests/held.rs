@@ -33,9 +33,7 @@ fn held<'q>(queue: &'q Values, value: &[u8]) -> Item<'q> {
     item
 }
 
-/// V7. A put beside the end of the retry for which it waits: it goes with that, or with a delivery of its own after it, and
-/// its node is not swept. Interleaving: the put finds the retry, and unlocks the shard; the retry is cancelled, and the idle key
-/// is swept; the put merges its value.
+/// V7. A put beside the end of the retry for which it waits: it goes with that, or with a delivery of its own after it.
 #[test]
 fn a_put_beside_the_end_of_the_retry_that_it_waits_for() {
     check("held_fire", 4, || {

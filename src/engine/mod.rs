@@ -28,6 +28,7 @@
 
 mod adding;
 pub(crate) mod driver;
+pub(crate) mod leaving;
 pub(crate) mod left;
 pub(crate) mod lingering;
 pub(crate) mod many;
@@ -61,6 +62,7 @@ use crate::keys::state::Level;
 use crate::limiter::RateLimiter;
 use crate::metrics::{Event, Recorder, Tally};
 use crate::sync::Arc;
+use crate::sync::atomic::AtomicUsize;
 use crate::time::clock::Clock;
 use crate::time::nanos;
 use crate::timer::{Registered, Timer, Wait};
@@ -188,6 +190,7 @@ impl<K, V> Core<K, V> {
                     clock: clock.clone(),
                 }),
                 seated,
+                leaving: AtomicUsize::new(0),
             }
         });
         Core {

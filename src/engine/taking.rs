@@ -152,12 +152,17 @@ impl<K, V> Core<K, V> {
     /// Takes all queued keys of a queue with groups, whatever they wait for.
     #[cold]
     pub(crate) fn take_groups(&self, groups: &dyn Grouping<K>) -> Vec<Held<K>> {
+        self.begin_all(groups.take_all())
+    }
+
+    /// Begins the deliveries of keys that were taken out of their groups.
+    pub(super) fn begin_all(&self, entries: Vec<Queued<K>>) -> Vec<Held<K>> {
         let begin = |entry| {
             let (held, begun, loaded) = self.begin_one(entry);
             // No token is given back, because these deliveries have taken none.
             self.deliverable(held, begun, loaded, |_| ())
         };
-        groups.take_all().into_iter().filter_map(begin).collect()
+        entries.into_iter().filter_map(begin).collect()
     }
 
     /// Begins the delivery of a key. Returns also whether it carries what it should.
@@ -272,6 +277,9 @@ impl<K, V> Core<K, V> {
             None => self.finished((None, closed)),
         }
         self.notify_ready(ready);
+        if let Some(ordered) = &extras.ordered {
+            self.note_finished(ordered);
+        }
     }
 
     #[inline]

@@ -6,8 +6,9 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use crate::engine::Core;
-use crate::queue::drain::{Drain, Listener};
+use crate::queue::drain::Drain;
 use crate::wait::blocking::deadline_in;
+use crate::wait::listener::Listener;
 use crate::{Remaining, WorkQueue};
 
 impl<K, V, S> WorkQueue<K, V, S> {

@@ -13,6 +13,7 @@ pub(crate) mod groups;
 pub(crate) mod handle;
 pub(crate) mod item;
 pub(crate) mod iter;
+mod leaving;
 mod left;
 mod lookup;
 pub(crate) mod open;

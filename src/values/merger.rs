@@ -141,7 +141,7 @@ impl<V> Merger<V> {
 
     /// Takes what waits for a delivery, which makes room.
     #[inline]
-    pub(super) fn take(&self, mut waiting: SpinLockGuard<'_, Waiting<V>>) -> Load<V> {
+    pub(crate) fn take(&self, mut waiting: SpinLockGuard<'_, Waiting<V>>) -> Load<V> {
         let load = mem::take(&mut waiting.load);
         let surplus = match &self.room {
             Some(room) => Self::change(room, &mut waiting, [0, 0]),

@@ -34,6 +34,7 @@
 pub(crate) mod blocking;
 pub(crate) mod crowd;
 pub(crate) mod linger;
+pub(crate) mod listener;
 pub(crate) mod race;
 pub(crate) mod receipt;
 pub(crate) mod room;

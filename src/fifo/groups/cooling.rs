@@ -129,18 +129,18 @@ impl<K> Cooling<K> {
         self.end_first().map(|node| unsafe { Queued::again(node) })
     }
 
-    /// Returns the entries of the keys that wait, which do so no longer.
-    pub(super) fn take_all(&mut self) -> Vec<Queued<K>> {
-        let mut all = Vec::with_capacity(self.waiting);
-        self.waiting = 0;
+    /// Returns the entries of the keys that wait and for which `is_meant` returns true, which do so no longer.
+    pub(super) fn take_if(&mut self, is_meant: impl Fn(&Seat) -> bool) -> Vec<Queued<K>> {
+        let mut all = Vec::new();
         for interval in &self.intervals {
             let seat = interval.pin.seat(&self.seated);
-            if flags(seat) & WAITING != 0 {
+            if flags(seat) & WAITING != 0 && is_meant(seat) {
                 set_flags(seat, COOLING);
                 // SAFETY: its one entry was kept here.
                 all.push(unsafe { Queued::again(interval.pin.node()) });
             }
         }
+        self.waiting -= all.len();
         all
     }
 

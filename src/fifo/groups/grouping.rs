@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::keys::node::{Held, Pin, Pinned, Queued};
 use crate::keys::seat::Seated;
 use crate::keys::state::Level;
+use crate::sync::atomic::AtomicUsize;
 
 /// The order of a queue for which one FIFO is not enough.
 pub(crate) struct Ordered<K> {
@@ -18,6 +19,8 @@ pub(crate) struct Ordered<K> {
     pub(crate) has_intervals: bool,
     pub(crate) groups: Box<dyn Grouping<K>>,
     pub(crate) seated: Seated,
+    /// How many wait for the ends of deliveries ([`crate::engine::leaving`]).
+    pub(crate) leaving: AtomicUsize,
 }
 
 /// How many keys a change of the groups has made deliverable, and so which getters are to be notified
@@ -64,6 +67,15 @@ pub(crate) trait Grouping<K>: Send + Sync {
 
     /// Takes all keys out, whatever they wait for.
     fn take_all(&self) -> Vec<Queued<K>>;
+
+    /// Takes the keys of a group out, whatever they wait for. Runs user code.
+    fn take_group(&self, group: &dyn Any) -> Vec<Queued<K>>;
+
+    /// Returns whether groups have this type.
+    fn are(&self, group: &dyn Any) -> bool;
+
+    /// Returns whether a key is in this group. Runs user code.
+    fn has(&self, group: &dyn Any, key: &K) -> bool;
 
     /// Begins the interval of a key that is delivered.
     fn delivered(&self, held: &Held<K>);

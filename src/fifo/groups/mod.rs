@@ -298,6 +298,31 @@ where
         self.with(Schedule::take_all)
     }
 
+    fn take_group(&self, group: &dyn Any) -> Vec<Queued<K>> {
+        let Some(name) = group.downcast_ref::<G>().filter(|_| self.by.is_some()) else {
+            return Vec::new();
+        };
+        assert_unlocked();
+        let hash = self.hasher.hash_one(name) as u32;
+        let found = self.search(hash, name).1;
+        found.map_or(Vec::new(), |id| {
+            self.with(|schedule| schedule.take_group(id))
+        })
+    }
+
+    fn are(&self, group: &dyn Any) -> bool {
+        self.by.is_some() && group.is::<G>()
+    }
+
+    fn has(&self, group: &dyn Any, key: &K) -> bool {
+        let (Some(by), Some(name)) = (&self.by, group.downcast_ref::<G>()) else {
+            return false;
+        };
+        assert_unlocked();
+        // As in `find_of`: it is in the group without a name.
+        catch_panic(|| by(key) == *name).unwrap_or(false)
+    }
+
     fn delivered(&self, held: &Held<K>) {
         self.with(|schedule| schedule.delivered(held));
     }

@@ -3,6 +3,7 @@
 mod ends;
 mod forgotten;
 mod holds;
+mod leaving;
 mod limits;
 mod longest;
 mod rates;

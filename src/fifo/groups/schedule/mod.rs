@@ -321,15 +321,31 @@ impl<K, G> Schedule<K, G> {
             self.relocate(number);
         }
         self.queued = 0;
+        self.take_waiting(&mut all, |_| true);
+        all
+    }
+
+    /// Takes the keys of a group out, whatever they wait for.
+    pub(super) fn take_group(&mut self, id: GroupId) -> Vec<Queued<K>> {
+        let Some(number) = self.groups.number_of(id) else {
+            return Vec::new();
+        };
+        let mut all = self.groups.get(number).take_all(&self.rules, &self.seated);
+        self.queued -= all.len();
+        self.relocate(number);
+        self.take_waiting(&mut all, |seat| seat.group() == Some(id));
+        all
+    }
+
+    /// Takes keys out that wait for the ends of their intervals.
+    fn take_waiting(&mut self, all: &mut Vec<Queued<K>>, is_meant: impl Fn(&Seat) -> bool) {
         let cooling = self.cooling.as_mut();
-        let waiting = cooling.map_or(Vec::new(), Cooling::take_all);
-        for entry in waiting {
+        for entry in cooling.map_or(Vec::new(), |cooling| cooling.take_if(is_meant)) {
             let number = self.end_wait(&entry);
             self.groups.get(number).in_flight += u32::from(self.rules.limit.is_some());
             self.relocate(number);
             all.push(entry);
         }
-        all
     }
 
     /// Begins the interval of a key that is delivered.
