@@ -162,6 +162,48 @@ async fn a_crowd_in_back_off_gets_new_messages() {
     healthy_key_comes(&producer, &log).await;
 }
 
+/// N8: a crowd of failing keys that another owner has left, and which are all tried again, comes behind a healthy key, although their messages
+/// come before it.
+#[tokio::test]
+async fn a_crowd_that_changes_its_owner_comes_behind_healthy_keys() {
+    const CROWD: usize = 300;
+    let config = one();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let batch = (0..CROWD).map(|n| (format!("poison-{n}"), String::new()));
+    stored(&producer, batch).await;
+    let bad = || Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(60));
+    let log = Log::default();
+    let first = logged(client.clone(), &config, "a", &log, move |_| ready(bad())).await;
+    until("they have failed", async || count(&log, "poison") == CROWD).await;
+    first.leave().await;
+    producer.add("healthy", "").await.unwrap();
+    let log = Log::default();
+    let _next = logged(client, &config, "b", &log, move |delivery| async move {
+        if delivery.key() == "healthy" {
+            return DONE;
+        }
+        // So that their message has come before all of these are delivered.
+        sleep(Duration::from_millis(50)).await;
+        bad()
+    })
+    .await;
+    until("the healthy key is delivered", async || {
+        count(&log, "healthy") == 1
+    })
+    .await;
+    let before = count(&log, "poison");
+    println!("{before} before it");
+    assert!(before < CROWD / 2, "{before} of {CROWD} before it");
+    until("the crowd is tried again", async || {
+        count(&log, "poison") >= CROWD
+    })
+    .await;
+    let attempts = seen(&log).into_iter().filter(|seen| seen.key != "healthy");
+    assert!(attempts.into_iter().all(|seen| seen.attempt == 2));
+}
+
 /// N8: keys that may have killed the former owner wait for one another, and not healthy keys for them.
 #[tokio::test]
 async fn suspects_do_not_keep_healthy_keys_from_a_task() {

@@ -4,18 +4,19 @@ mod common;
 #[path = "common/swallow.rs"]
 mod swallow;
 
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
-use keyqueue_nats::{Config, Fleet, Outcome, Producer, Verdict, create, dead_letter};
+use keyqueue_nats::{Config, Delivery, Fleet, Outcome, Producer, Verdict, create, dead_letter};
 use servers::nats::Server;
 use servers::until;
 use tokio::time::{Instant, timeout};
 
-use common::{Log, Replica, Seen, config, count, created, one, replica, stored};
+use common::{Log, Replica, Seen, config, count, created, one, replica, seen, stored};
 use swallow::Swallow;
 
 /// The requests of a replica that takes a partition over, has its connection broken, and leaves: there are about 35.
@@ -267,6 +268,53 @@ async fn the_counts_of_failing_keys_are_read_together() {
         "{} requests: {requests:?}",
         requests.len()
     );
+}
+
+/// N8, N12: however long that takes: keys are delivered meanwhile, with their counts.
+#[tokio::test]
+async fn deliveries_do_not_wait_for_the_counts_of_failing_keys() {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
+    producer.add("bad", "").await.unwrap();
+    let log = Log::default();
+    let handler = |log: &Log| {
+        let log = log.clone();
+        move |delivery: Delivery| {
+            log.lock().unwrap().push(Seen::of(&delivery));
+            let verdict = match delivery.key() {
+                "bad" => Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(3600)),
+                _ => Verdict::Ok(Outcome::Done),
+            };
+            async { verdict }
+        }
+    };
+    let first = Replica::start(&server, &config, "a", handler(&log)).await;
+    until("it has failed", async || count(&log, "bad") == 1).await;
+    first.leave().await;
+    producer.add("healthy", "").await.unwrap();
+    let proxy = Swallow::start(server.url()).await;
+    proxy.lose_named(Some("CONSUMER.CREATE.KV_WORK-counts"));
+    let _second = replica(proxy.client().await, &config, "b", handler(&log)).await;
+    until("both are delivered", async || {
+        count(&log, "healthy") == 1 && count(&log, "bad") == 2
+    })
+    .await;
+    let attempts = seen(&log);
+    let attempts = attempts.iter().map(|seen| (&*seen.key, seen.attempt));
+    let attempts: BTreeMap<_, _> = attempts.collect();
+    assert_eq!(attempts, BTreeMap::from([("bad", 2), ("healthy", 1)]));
+    // It is tried again and again.
+    until("all counts are read", async || {
+        proxy.lose_named(None);
+        let counts = proxy.requests().into_iter();
+        counts
+            .filter(|subject| subject.contains("MSG.NEXT.KV_WORK-counts"))
+            .count()
+            > 0
+    })
+    .await;
 }
 
 /// N12: a take-over writes no record for each key that the killed replica had received, if nothing follows from it.

@@ -5,7 +5,8 @@
 //! not the former one, and the owner needs a higher epoch (N14).
 //!
 //! A failure is written to the bucket as the record `<partitions>.a.<partition>.<key>`, and a success removes it. Each owner reads the
-//! records of its partition before it receives. A key that has never failed has no record, so it costs nothing.
+//! records of its partition while it begins to receive, and until it has them, which takes the longer the more keys fail, those of each
+//! key that is delivered. A key that has never failed has no record, so it costs nothing.
 //!
 //! A key that kills its process writes nothing. So an owner whose predecessor has not handed over counts each delivery of what the
 //! predecessor had received *before* it begins, as `<partitions>.d.<partition>.<key>`, and forgets that count when the delivery has ended,
@@ -21,7 +22,7 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::Shared;
 use super::receive::Higher;
@@ -30,6 +31,8 @@ use crate::{Config, Fence};
 
 /// How long a write may take. If the server is away the count is this process's until the next one.
 const LIMIT: Duration = Duration::from_secs(2);
+/// Between two tries to read all counts of a partition.
+const PAUSE: Duration = Duration::from_millis(200);
 /// How long a count is kept that nobody changes, beside the longest back-off.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
@@ -47,24 +50,64 @@ const LETTERS: [&str; 2] = ["a", "d"];
 /// Of one tenure.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    counts: Mutex<HashMap<String, [u32; 2]>>,
+    counts: Mutex<Counts>,
+    /// Held while the records of one key are read.
+    looks: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Counts {
+    of: HashMap<String, [u32; 2]>,
+    /// All records were read. Until then `of` also has keys that were found to have none.
+    complete: bool,
 }
 
 impl Attempts {
-    fn counts(&self) -> MutexGuard<'_, HashMap<String, [u32; 2]>> {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn known(&self, token: &str) -> Option<[u32; 2]> {
+        let counts = self.counts();
+        let known = counts.of.get(token).copied();
+        known.or(counts.complete.then_some([0, 0]))
+    }
+
     /// How often the key, encoded as a token, has failed since it last succeeded, and how often the process has ended with it.
-    pub(crate) fn of(&self, token: &str) -> [u32; 2] {
-        self.counts().get(token).copied().unwrap_or_default()
+    pub(crate) async fn of(
+        &self,
+        shared: &Shared,
+        fence: Fence,
+        token: &str,
+    ) -> Result<[u32; 2], async_nats::Error> {
+        if let Some(known) = self.known(token) {
+            return Ok(known);
+        }
+        // One at a time, so that `read` is soon done.
+        let _alone = self.looks.lock().await;
+        if let Some(known) = self.known(token) {
+            return Ok(known);
+        }
+        let [failed, died] = [FAILED, DIED].map(async |kind| {
+            let subject = format!("{}{token}", prefix(shared, fence, kind));
+            let stream = &shared.counts.stream;
+            match stream.get_last_raw_message_by_subject(&subject).await {
+                Ok(record) => Ok(count(&record.payload)),
+                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(0),
+                Err(error) => Err(error),
+            }
+        });
+        let (failed, died) = tokio::try_join!(failed, died)?;
+        let mut counts = self.counts();
+        // What was counted here is newer than what `read` has found in the meantime, and as new as this.
+        Ok(*counts.of.entry(token.to_owned()).or_insert([failed, died]))
     }
 
     /// Counts a failure, or a delivery that may end the process.
     pub(crate) async fn count(&self, shared: &Shared, fence: Fence, token: &str, kind: Kind) {
         let count = {
             let mut counts = self.counts();
-            let count = &mut counts.entry(token.to_owned()).or_default()[kind];
+            let count = &mut counts.of.entry(token.to_owned()).or_default()[kind];
             *count = count.saturating_add(1);
             *count
         };
@@ -76,12 +119,12 @@ impl Attempts {
     pub(crate) async fn forget(&self, shared: &Shared, fence: Fence, token: &str, kind: Kind) {
         let counted = {
             let mut counts = self.counts();
-            let Some(of) = counts.get_mut(token) else {
+            let Some(of) = counts.of.get_mut(token) else {
                 return;
             };
             let counted = std::mem::take(&mut of[kind]);
-            if *of == [0, 0] {
-                counts.remove(token);
+            if *of == [0, 0] && counts.complete {
+                counts.of.remove(token);
             }
             counted
         };
@@ -90,12 +133,15 @@ impl Attempts {
         }
     }
 
-    /// Reads the records of the partition.
-    pub(crate) async fn read(
-        &self,
-        shared: &Shared,
-        fence: Fence,
-    ) -> Result<(), async_nats::Error> {
+    /// Reads the records of the partition, and tries until it has them.
+    pub(crate) async fn read(&self, shared: &Shared, fence: Fence) {
+        while let Err(error) = self.try_read(shared, fence).await {
+            tracing::debug!(%fence, %error, "the counts of failures cannot be read yet");
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn try_read(&self, shared: &Shared, fence: Fence) -> Result<(), async_nats::Error> {
         let store = &shared.counts;
         let (partitions, partition) = (shared.config.partitions, fence.partition);
         let all = format!("{}{partitions}.*.{partition}.>", store.prefix);
@@ -104,14 +150,17 @@ impl Attempts {
         for message in scanned.messages {
             for kind in [FAILED, DIED] {
                 let prefix = prefix(shared, fence, kind);
-                let token = message.subject.strip_prefix(&*prefix);
-                let count = std::str::from_utf8(&message.payload)?.parse();
-                if let (Some(token), Ok(count @ 1..)) = (token, count) {
-                    found.entry(token.to_owned()).or_default()[kind] = count;
+                if let Some(token) = message.subject.strip_prefix(&*prefix) {
+                    found.entry(token.to_owned()).or_default()[kind] = count(&message.payload);
                 }
             }
         }
-        *self.counts() = found;
+        let mut counts = self.counts();
+        // Of a key that was delivered by now this replica knows the last count.
+        let delivered = std::mem::replace(&mut counts.of, found);
+        counts.of.extend(delivered);
+        counts.of.retain(|_, of| *of != [0, 0]);
+        counts.complete = true;
         Ok(())
     }
 }
@@ -158,6 +207,12 @@ pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats
         .expected_last_subject_sequence(revision);
     shared.context.send_publish(subject, record).await?.await?;
     Ok(())
+}
+
+/// The count that a record has. One that the server has left for a record that was removed has none.
+fn count(payload: &[u8]) -> u32 {
+    let text = std::str::from_utf8(payload).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// What the subjects of the counts of a partition begin with.

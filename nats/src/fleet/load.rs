@@ -66,6 +66,8 @@ pub(crate) struct Load {
     pub(crate) given_up: Option<GivenUp>,
     /// A delivery in this tenure has come to an end: the key does not kill the process.
     pub(crate) proven: bool,
+    /// It was moved to the level of the queue that its failures give it. It may have come back to the other since, with a message.
+    pub(crate) moved: bool,
 }
 
 impl Load {
@@ -78,6 +80,7 @@ impl Load {
             until_new: false,
             given_up: None,
             proven: false,
+            moved: false,
         }
     }
 

@@ -61,6 +61,7 @@ use self::room::Room;
 use self::series::Series;
 use self::stalled::Stalled;
 use self::tenure::Tenure;
+use self::work::{HEALTHY, LEVELS};
 use crate::{Config, Error, config, stream};
 
 type Queue = WorkQueue<String, Load>;
@@ -190,6 +191,8 @@ impl Fleet {
         };
         let queue = WorkQueue::builder()
             .merge(merge)
+            .levels(LEVELS)
+            .default_level(HEALTHY)
             .name(config.stream.clone())
             .build()
             .map_err(|error| Error::Config {

@@ -32,6 +32,8 @@
 //! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
 //! | write, read or watch the records of ownership (`bucket`) | [`LIMIT`], or a quarter of the lease | again |
 //! | write a count of failures (`attempts`) | 2 s | this process counts alone |
+//! | read all counts of a partition (`attempts`) | 1 s of silence | again; until then those of each key that is delivered |
+//! | read the counts of one key (`attempts`) | [`MOST`](crate::stream::MOST) | the key again after a second |
 //! | read payloads again, store dead letters (`work`) | [`MOST`](crate::stream::MOST) | again after a second |
 //! | all others of a membership | [`MOST`](crate::stream::MOST) | as above; `join` asks again for 10 s |
 //!
@@ -76,14 +78,20 @@ pub(super) async fn receive(
     tenure: Arc<Tenure>,
     higher: oneshot::Sender<u64>,
 ) {
+    // Deliveries do not wait for it.
+    let read = tenure.attempts.read(&shared, tenure.fence);
+    tokio::join!(read, consume(&shared, &tenure, higher));
+}
+
+async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Sender<u64>) {
     let mut higher = Some(higher);
     let fence = tenure.fence;
     let mut connects = shared.connects.subscribe();
-    let mut is_read = false;
+    let mut is_noted = false;
     let mut since = Instant::now();
     loop {
         connects.mark_unchanged();
-        let mut began = pin!(begin(&shared, &tenure, &mut is_read));
+        let mut began = pin!(begin(shared, tenure, &mut is_noted));
         let began = match timeout_at(since + LOOK, &mut began).await {
             Ok(began) => began,
             Err(_) => {
@@ -97,14 +105,14 @@ pub(super) async fn receive(
                 shared.stalled(fence, None);
                 let name = tenure.consumer_name();
                 let mut received = 0;
-                let put = |message| put(&shared, &tenure, message, &mut received);
+                let put = |message| put(shared, tenure, message, &mut received);
                 let reason = tokio::select! {
-                    reason = pull(&shared, &tenure, &name, put) => Some(reason),
-                    reason = look(&shared, &tenure, consumer) => Some(reason),
+                    reason = pull(shared, tenure, &name, put) => Some(reason),
+                    reason = look(shared, tenure, consumer) => Some(reason),
                     _ = connects.changed() => None,
                 };
                 since = Instant::now();
-                delete_consumer(&shared, &tenure).await;
+                delete_consumer(shared, tenure).await;
                 tenure.next_consumer();
                 reason
             }
@@ -135,18 +143,15 @@ pub(super) struct Higher(pub(super) u64);
 async fn begin(
     shared: &Shared,
     tenure: &Tenure,
-    is_read: &mut bool,
+    is_noted: &mut bool,
 ) -> Result<PullConsumer, async_nats::Error> {
     tenure.does("waiting for the lease");
     // A replica whose lease has lapsed leaves the partition's consumers alone.
     shared.lease.held().await;
-    if !*is_read {
-        tenure.does("reading which keys have failed");
-        let attempts = &tenure.attempts;
+    if !*is_noted {
         let noted = attempts::note(shared, tenure.fence);
         within(tenure, "noting the epoch", noted).await??;
-        attempts.read(shared, tenure.fence).await?;
-        *is_read = true;
+        *is_noted = true;
     }
     let consumer = consumer(shared, tenure).await?;
     let stream = shared.stream(tenure.fence);

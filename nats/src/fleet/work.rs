@@ -3,6 +3,7 @@
 //! ```text
 //!     in time?        a later message has cut a wait short: the key waits on
 //!     older?          messages that are handled (marks) are acknowledged again
+//!     failing?        it comes behind the keys that have not failed
 //!     suspect?        it may have killed the former owners: it waits for other such keys
 //!     parked?         payloads that were dropped while the key was in back-off are read from the stream
 //!     lease, permit
@@ -32,6 +33,12 @@ use crate::{Event, dead_letter, key as token};
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between two looks of a suspect whether another one is delivered.
 const ALONE: Duration = Duration::from_millis(200);
+
+/// The levels of the queue: a key that has failed since it last succeeded comes behind those that have not, so that a crowd of failing
+/// keys whose time has come, or which another owner has left, does not keep the others waiting (N8).
+pub(super) const HEALTHY: usize = 0;
+const FAILING: usize = 1;
+pub(super) const LEVELS: usize = 2;
 
 /// A key and its messages, as a worker has them.
 pub(super) type Job = keyqueue::worker::Job<'static, String, Load>;
@@ -71,7 +78,21 @@ where
     // Without a limit of tries the counts would lead to nothing.
     let suspect =
         received && shared.config.max_retries.is_some() && !job.value().messages.is_empty();
-    let [failures, deaths] = tenure.attempts.of(&token);
+    let [failures, deaths] = match tenure.attempts.of(&shared, tenure.fence, &token).await {
+        Ok(counts) => counts,
+        Err(error) => {
+            tracing::debug!(key = name, %error, "the key's failures cannot be read yet");
+            return Verdict::Ok(Outcome::Later(PAUSE));
+        }
+    };
+    let level = if failures > 0 { FAILING } else { HEALTHY };
+    if job.level() != level && !job.value().moved {
+        let mut load = job.take().expect("nothing has taken it");
+        load.moved = true;
+        load.park();
+        shared.queue.entry_ref(name).level(level).put(load);
+        return Verdict::Ok(Outcome::Done);
+    }
     let Ok(_few) = shared.suspects.take(if suspect { deaths } else { 0 }) else {
         // Healthy keys need the task.
         job.value_mut().park();
@@ -102,6 +123,7 @@ where
     if let Some(given_up) = job.value().given_up.clone() {
         return give_up(&shared, name, &token, job, ready, given_up).await;
     }
+    job.value_mut().moved = false;
     let attempt = failures.saturating_add(deaths).saturating_add(1);
     if suspect {
         if attempts::is_guilty(deaths, &shared.config) {
