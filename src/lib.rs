@@ -84,22 +84,22 @@
 //! | set a name, a limiter, levels, groups, a bound ... | [`Builder`], from [`WorkQueue::builder`] |
 //! | have a function called for each key, with retries | [`worker::Workers`], whose function gets a [`worker::Job`] |
 //! | add a key at a level, later, with a receipt, or wait for room | [`Entry`], from [`WorkQueue::entry`] |
-//! | do what many programs need | [`docs::how_to`], a page with a program for each |
+//! | do a common task | [`docs::how_to`], a page with a program for each |
 //!
 #![doc = include_str!("docs/links.md")]
 #![doc = include_str!("docs/calls.md")]
 //!
 //! # Pages
 //!
-//! [`docs::how_to`] has a page with a program for each of what many programs need: graceful
-//! shutdown, leader election, debounce and throttle, messages in order, batches, tests, ...
-//! Further pages are in [`docs`].
+//! [`docs`] lists all pages, and the three to read first. [`docs::how_to`] has a page with a program
+//! for each common task: graceful shutdown, leader election, debounce and throttle, messages in
+//! order, batches, tests, ...
 //!
 #![doc = include_str!("docs/features.md")]
 //!
 //! Without levels, groups and a pace the hot path takes no global lock, and allocates nothing for a
-//! recurring key while the ring has room: see [`docs::performance`]. The crate needs no runtime, and starts no thread before the
-//! first delay (or the first add, if the queue reports metrics).
+//! recurring key while the ring has room: see [`docs::performance`]. The crate needs no runtime. It
+//! starts no thread before the first delay, or before the first add if the queue reports metrics.
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
