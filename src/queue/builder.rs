@@ -123,10 +123,10 @@ impl<K, V, S> Builder<K, V, S> {
 
     /// Sets whether a key that is queued or dirty has no delay (D5).
     ///
-    /// By default it may have one: the key is delivered now, and again when its delay is over, as with
-    /// client-go. With `true`, as in controller-runtime's queue, an add of the key cancels its pending delay; and a delay
-    /// for a key that is queued or dirty is not set, because its delivery comes sooner: `add_after` and a retry then
-    /// merge, and return [`Added::Merged`](crate::Added::Merged). The more urgent level of the two counts.
+    /// By default it may have one: the key is delivered now, and again when its delay is over, as with client-go. With
+    /// `true`, as in controller-runtime's queue, an add of the key cancels its pending delay. A delay for a key that is queued
+    /// or dirty is not set, because its delivery comes sooner: `add_after` and a retry then merge, and return
+    /// [`Added::Merged`](crate::Added::Merged). The more urgent level of the two counts.
     pub fn supersede_delays(mut self, supersede: bool) -> Self {
         self.settings.supersede = supersede;
         self
@@ -134,22 +134,22 @@ impl<K, V, S> Builder<K, V, S> {
 
     /// Sets whether adds of a key wait for its retry (V7).
     ///
-    /// By default an add, or a put, of a key whose retry is pending delivers the key now. So a key that keeps failing is tried at
-    /// every message that comes for it. With `true` it is delivered when the back-off is over, not before, and with everything
-    /// that was put until then:
+    /// By default an add, or a put, of a key whose retry is pending queues the key now. So a key that keeps failing is tried at
+    /// every message that comes for it. With `true` the key is delivered when the back-off is over, not before, and with
+    /// everything that was put until then:
     ///
     /// | | with `true` |
     /// | --- | --- |
     /// | an add or a put, in any form, of a key whose retry is pending | waits for it, and returns [`Added::Delayed`](crate::Added::Delayed). The more urgent level of the two counts |
     /// | the same after a delay | the [`delay_policy`](Self::delay_policy) decides, but the key is not added before the retry is due |
-    /// | an add of a key that is processing, which then fails | waits for the retry, too |
-    /// | an add beside a delay that is no retry | as without this setting |
+    /// | an add of a key that is processing, and then fails | waits for the retry |
+    /// | an add of a key whose pending delay is no retry | does what it does without this setting |
     /// | [`run_now`](WorkQueue::run_now), and a drain that [delivers delays](Self::drain_delays) | end the retry, and deliver everything |
     /// | [`cancel`](WorkQueue::cancel), [`remove`](WorkQueue::remove) | end the retry, and take back everything |
     ///
     /// A retry is what [`Item::retry`](crate::Item::retry), [`Item::retry_after`](crate::Item::retry_after) and a failure in a
-    /// worker set, with a delay above zero. It takes precedence over [`supersede_delays`](Self::supersede_delays), which goes on
-    /// to hold for other delays.
+    /// worker set, with a delay above zero. This setting takes precedence over
+    /// [`supersede_delays`](Self::supersede_delays), which still holds for other delays.
     ///
     /// ```
     /// # use keyqueue::{Added, Clock, WorkQueue, merge};
@@ -193,8 +193,8 @@ impl<K, V, S> Builder<K, V, S> {
     /// Reports to `recorder` instead of the one that is installed for the process. Has no effect on
     /// a queue without a name.
     ///
-    /// The drop of a queue waits for a report of it to end. So a recorder that drops the queue which reports to it, or
-    /// that calls [`report_all`](crate::metrics::report_all), is a deadlock (S15).
+    /// The drop of a queue waits for the end of a report about it. So a recorder deadlocks if it drops the queue that
+    /// reports to it, or calls [`report_all`](crate::metrics::report_all) (S15).
     #[cfg(feature = "metrics")]
     pub fn recorder(
         mut self,
@@ -245,8 +245,8 @@ impl<K, V, S> Builder<K, V, S> {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] that names the first setting that is out of its range, or that needs one which is
-    /// not there, as [`group_limit`](Self::group_limit) needs [`group_by`](Self::group_by); or an empty name.
+    /// Returns a [`ConfigError`] that names the first setting that is out of its range, or that needs another one which is
+    /// missing, as [`group_limit`](Self::group_limit) needs [`group_by`](Self::group_by). An empty name is an error.
     pub fn build(self) -> Result<WorkQueue<K, V, S>, ConfigError>
     where
         K: Hash + Eq + Send + Sync + 'static,

@@ -1,10 +1,10 @@
 //! Acknowledging a log: which of its messages are finished, when they are finished in any order.
 //!
-//! A log (a partition of a broker, a file, a table that only grows) is read in the order of its offsets, and remembers for a
-//! reader one number: all below it is finished. With many workers, messages are finished out of order, and a restart at that
-//! number repeats all that was finished beyond it. A [`Tracker`] knows the number, and the ranges beyond it. Its [`Progress`] is
-//! small enough to be stored beside the number, and a tracker that is made from it after a restart says of each message that is
-//! read again whether it is finished.
+//! A reader reads a log (a partition of a broker, a file, a table that only grows) in the order of its offsets, and stores one
+//! number: all below it is finished. Many workers finish messages out of order, so a restart at that number repeats all that was
+//! finished beyond it. A [`Tracker`] knows the number, and the finished ranges beyond it. Its [`Progress`] is small enough to be
+//! stored with the number. After a restart a tracker that is created from it says of each message that is read again whether it is
+//! finished.
 //!
 //! ```
 //! use keyqueue::track::{Begun, Progress, Tracker};
@@ -32,8 +32,8 @@
 //!
 //! One lock holds what is unfinished and what is remembered from before a restart. `begin`, `finish` and `progress` take it once
 //! each, so a progress is of one moment: a message counts as finished in it if `finish` came before, and as unfinished if `begin`
-//! came before and `finish` did not. What was never begun and lies below the highest offset that was, counts as finished: a
-//! gap. Memory is bounded by the messages in hand and by the ranges of the progress that the tracker was made from (A1).
+//! came before and `finish` did not. An offset that was never begun, and is below the highest one that was, counts as finished: it
+//! is a gap. Memory is bounded by the messages in hand and by the ranges of the progress that the tracker was created from (A1).
 
 mod code;
 mod progress;
@@ -51,7 +51,8 @@ pub use progress::Progress;
 /// Which messages of a log are finished: see the [module](self).
 ///
 /// A reader begins offsets, workers finish them, from any threads, and something stores the [`progress`](Self::progress) from
-/// time to time. A log with several partitions needs a tracker for each, and a new one whenever it is given a partition anew.
+/// time to time. A log with several partitions needs a tracker for each partition, and a new tracker whenever a partition is assigned
+/// again.
 pub struct Tracker(Mutex<Seen>);
 
 struct Seen {
@@ -65,17 +66,17 @@ struct Seen {
 /// What [`Tracker::begin`] has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Begun {
-    /// The message is to be worked on. It is unfinished from now on.
+    /// The message has to be worked on. It is unfinished from now on.
     New,
-    /// The message was begun before, and is unfinished still: whoever has it will finish it.
+    /// The message was begun before, and is still unfinished: the worker that has it will finish it.
     InHand,
-    /// The message was finished before a restart: nothing is to be done.
+    /// The message was finished before a restart: there is nothing to do.
     Finished,
 }
 
 impl Tracker {
     /// Creates a tracker for a log that is read from [`first_unfinished`](Progress::first_unfinished) of `progress` on. A number
-    /// alone is a progress, too, without anything that is finished beyond it.
+    /// alone is a progress with nothing finished beyond it.
     #[must_use]
     pub fn new(progress: impl Into<Progress>) -> Self {
         let progress = progress.into();
@@ -88,8 +89,8 @@ impl Tracker {
 
     /// Notes that the message at `offset` was read. Call it before a worker can get the message.
     ///
-    /// Offsets should come in ascending order, as logs hand them out. One that comes late, below those that were begun, is a new
-    /// message, unless it is in hand or remembered as finished: it may be work that is done again, but is never skipped.
+    /// Offsets should come in ascending order, as logs return them. An offset that comes late, below those that were begun, is a
+    /// new message, unless it is in hand or remembered as finished. So its work may be done again, but is never skipped.
     ///
     /// Takes time logarithmic in what is in hand.
     pub fn begin(&self, offset: u64) -> Begun {

@@ -5,15 +5,16 @@
 //!      ^                    --> Ok(RequeueAfter(d))  forget, add after d, done
 //!      |                    --> Ok(Later(d))         add after d, done
 //!      |                    --> Ok(RequeueRateLimited)  add rate limited, done
+//!      |                    --> Ok(HoldGroup(d))     hold the group for d, add, done
 //!      |                    --> Err(e), or a panic   retries left: add rate limited, done
 //!      |                                             none left:    forget, report, done
 //!      +------------------------------------------------------------+
 //!                           --> give up              forget, report, done
 //! ```
 //!
-//! The function gets a [`Job`]: the key, and its value. It chooses what an error leads to by
-//! [`give_up`](Job::give_up) and [`retry_after`](Job::retry_after): an error with a delay is added after that, and
-//! otherwise treated like any other.
+//! The function gets a [`Job`]: the key, and its value. With an error it can choose what follows, by
+//! [`give_up`](Job::give_up) or [`retry_after`](Job::retry_after). An error with a delay differs from another one only in
+//! the time of the retry.
 //!
 //! "Forget" and "add rate limited" use the queue's limiter: see
 //! [`Builder::rate_limiter`](crate::Builder::rate_limiter). A key stays processing through all of
@@ -26,8 +27,8 @@
 //! | [`Workers::run_async`] | futures, within one task of any executor | returns a future that is ready then |
 //! | `Workers::spawn_on` | tasks of a tokio runtime (feature `tokio`) | returns a handle to stop and join them |
 //!
-//! Each has a twin whose function gets many jobs at a time: [`Workers::run_batches`] has what becomes of them. With
-//! [`Workers::each`] each gets the messages of a key one by one.
+//! Each of these calls has a twin whose function gets many jobs at a time: see [`Workers::run_batches`]. With
+//! [`Workers::each`] the function of each of these calls, but not that of a twin, gets the messages of a key one by one.
 //!
 //! A shut-down of the queue stops workers (promise W4): they process what is queued, finish the
 //! items they hold, and end. [`Running::abort`] ends them while the queue stays open. A panic in the
@@ -45,19 +46,21 @@
 //!
 //! A queue that is shut down refuses retries: a key that fails then is given up, with
 //! [`Reason::ShutDown`]. A retry that is pending at the shut-down is dropped and counted like any
-//! other delay, and the key is given up with its last failure and [`Reason::Dropped`] (S5); or it is
-//! delivered immediately ([`drain_delays`](crate::Builder::drain_delays)). Not reported are:
+//! other delay, and the key is given up with its last failure and [`Reason::Dropped`] (S5). If the queue
+//! was built with [`drain_delays`](crate::Builder::drain_delays), a drain delivers such keys
+//! immediately instead. Not reported are:
 //!
 //! * an [`Outcome::RequeueAfter`], [`Outcome::Later`] or [`Outcome::RequeueRateLimited`] that is dropped, since the key did not fail;
-//! * a retry that was cancelled, or whose key was delivered to another getter meanwhile;
+//! * a retry that was cancelled, or whose delay has ended and whose key another getter has got;
 //! * a retry whose time another `add_after` has changed: it is that call's delay from then on;
 //! * a retry whose workers have been aborted or dropped: the delay stays in the queue, and workers
 //!   that are started later know neither its failure nor, unless the limiter counts, its retries;
 //! * a retry whose key is also queued, if [`shut_down_now`](crate::WorkQueue::shut_down_now) discards
 //!   the key.
 //!
-//! A retry that is pending when its key is added as well stays pending, even if that delivery gives
-//! the key up.
+//! By default a retry that is pending when its key is added stays pending, even if that delivery gives the key up.
+//! [`supersede_delays`](crate::Builder::supersede_delays) and
+//! [`adds_wait_for_retries`](crate::Builder::adds_wait_for_retries) change that.
 //!
 //! # Traces
 //!
@@ -72,12 +75,11 @@
 //! | the function panicked | error | `panic`: the message |
 //! | a key failed (W7) | warn | `error`, `attempt`, and `next_delay_seconds` unless it is given up |
 //! | a key is given up | warn | `error`, `reason`, `retries` |
-//!
 //! | a batch failed as a whole (W10) | warn | `error`, `keys`: how many |
 //!
 //! A failure and a give-up also have the `key`, if `trace_keys` is called. A give-up for
-//! [`Reason::Dropped`] is outside of any span. So is the call of a function for a batch: the span of each of its keys is
-//! only around the handling of its outcome. With [`each`](Workers::each) a span is that of a message.
+//! [`Reason::Dropped`] is outside of any span. The call of a function for a batch is outside of any span, too: each of
+//! its keys has a span around the handling of its outcome only. With [`each`](Workers::each) each message has a span.
 //!
 //! ```
 //! use keyqueue::WorkQueue;
