@@ -1,10 +1,11 @@
 //! What the figures say: tables in Markdown, which reads well in a terminal, too.
 
+use std::collections::BTreeMap;
+
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::plots::THROUGHPUT;
 use super::{OURS, Report, Row};
-use crate::workload::Target;
 
 /// The contenders with their own column; the others share one.
 const COLUMNS: [&str; 4] = [OURS, "client-go", "priorityqueue", "single-lock"];
@@ -12,6 +13,8 @@ const COLUMNS: [&str; 4] = [OURS, "client-go", "priorityqueue", "single-lock"];
 const RIVALS: [&str; 2] = ["client-go", "single-lock"];
 /// Bare queues without keys: limits, not rivals.
 const LIMITS: [&str; 2] = ["array-queue", "seg-queue"];
+/// Between these ratios the two are as fast.
+const AS_FAST: [f64; 2] = [0.95, 1.05];
 
 /// A page, and the texts between its marks.
 type Page = (&'static str, Vec<(&'static str, String)>);
@@ -38,25 +41,22 @@ pub(super) fn pages(report: &Report) -> [Page; 2] {
     ]
 }
 
-/// Of the rows with a target: the medians with least and most, the ratios to keyqueue's, and the targets. What is bold is
-/// faster than keyqueue, or is a target that is short.
+/// Of the rows with a rival: the medians with least and most, and the ratios to keyqueue's. What is bold is faster than keyqueue.
 pub(super) fn results(report: &Report) -> String {
     let header = "workload|unit|>keyqueue|>client-go|>priorityqueue|>single-lock|>to client-go\
-                  |>to single-lock|others|>read-modify-writes|targets";
+                  |>to single-lock|others|>read-modify-writes|rival";
     let cells = |row: &Row| {
         let others = row.figures.keys().filter(|name| !COLUMNS.contains(name));
         let others = others.map(|name| other(row, name));
-        let targets = row.of.3.iter().map(|target| judge(row, *target).0);
         let mut cells = vec![row.id.clone(), row.unit.to_owned()];
         cells.extend(COLUMNS.map(|name| median(row, name) + &range(row, name)));
         cells.extend(RIVALS.map(|name| ratio(row, name)));
         cells.push(joined(others));
         cells.push(rmws(row, report.rmw_ns).unwrap_or_default());
-        cells.push(joined(targets));
+        cells.push(format!("{} {}", row.of.3, ratio(row, row.of.3)));
         cells
     };
-    let rows = report.rows.iter().filter(|row| !row.of.3.is_empty());
-    table(header, rows.map(cells))
+    table(header, shown(report).map(cells))
 }
 
 /// How often keyqueue's time is that of its read-modify-writes.
@@ -88,48 +88,42 @@ fn figures(report: &Report) -> String {
     )
 }
 
-/// A target, and whether it is met if that can be judged.
-fn judge(row: &Row, target: Target) -> (String, Option<bool>) {
-    let (wanted, is_met) = match target {
-        Target::Less(times, than) => {
-            let is_met = row.ratio_to(than).map(|ratio| ratio >= times);
-            (format!("{than} {}x", number(times)), is_met)
-        }
-        Target::AtMost(most) => {
-            let is_met = row.median(OURS).map(|ours| ours <= most);
-            (format!("at most {}", number(most)), is_met)
-        }
-    };
-    (bold(wanted, is_met == Some(false)), is_met)
+fn shown(report: &Report) -> impl Iterator<Item = &Row> {
+    report.rows.iter().filter(|row| !row.of.3.is_empty())
 }
 
-/// The number of targets met, and the mean of the ratios of speed.
+/// In which rows keyqueue is ahead of the rival, and in which it is not; and the mean of the ratios of speed.
 pub(super) fn summary(report: &Report) -> String {
-    let targets = report
-        .rows
-        .iter()
-        .flat_map(|row| row.of.3.iter().map(move |it| (row, *it)));
-    let verdicts: Vec<Option<bool>> = targets.map(|(row, target)| judge(row, target).1).collect();
-    let count = |verdict| verdicts.iter().filter(|it| **it == verdict).count();
+    let ratios = shown(report).filter_map(|row| Some((row, row.ratio_to(row.of.3)?)));
+    let ratios: Vec<(&Row, f64)> = ratios.collect();
+    let [slower, faster] = AS_FAST;
+    let count = |is_meant: &dyn Fn(f64) -> bool| ratios.iter().filter(|it| is_meant(it.1)).count();
     let mut summary = format!(
-        "Of {} targets {} are met, {} are short, {} could not be judged.",
-        verdicts.len(),
-        count(Some(true)),
-        count(Some(false)),
-        count(None),
+        "keyqueue is ahead of the rival in {} of {} rows, and as fast in {}.",
+        count(&|ratio| ratio > faster),
+        ratios.len(),
+        count(&|ratio| (slower..=faster).contains(&ratio)),
     );
+    let behind = ratios.iter().filter(|(_, ratio)| *ratio < slower);
+    let mut by_rival: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (row, ratio) in behind {
+        let of_rival = by_rival.entry(row.of.3).or_default();
+        of_rival.push(format!("{} {ratio:.2}x", row.id));
+    }
+    for (rival, rows) in by_rival {
+        summary += &format!("\n\nBehind `{rival}`: {}.", rows.join("; "));
+    }
+    summary += "\n\n";
     // Time for each key, add or event.
-    let is_of_speed = |row: &&Row| row.unit.starts_with("ns/") && !row.of.3.is_empty();
-    for rival in RIVALS {
-        let rows = report.rows.iter().filter(is_of_speed);
+    let is_of_speed = |row: &&Row| row.unit.starts_with("ns/");
+    let means = RIVALS.into_iter().filter_map(|rival| {
+        let rows = shown(report).filter(is_of_speed);
         let ratios: Vec<f64> = rows.filter_map(|row| row.ratio_to(rival)).collect();
         let logarithm: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
         let (count, mean) = (ratios.len(), (logarithm / ratios.len() as f64).exp());
-        if count > 0 {
-            summary += &format!(" Geometric mean of {count} ratios to {rival}: {mean:.2}x.");
-        }
-    }
-    summary
+        (count > 0).then(|| format!("Geometric mean of {count} ratios to {rival}: {mean:.2}x."))
+    });
+    summary + &means.collect::<Vec<_>>().join(" ")
 }
 
 /// A Markdown table; a column is aligned to the right if its title begins with `>`.
@@ -200,37 +194,50 @@ mod tests {
     use super::*;
     use crate::workload::Figure;
 
-    static FIGURE: Figure = Figure("", "ns/key", 0, &[]);
+    static FIGURE: Figure = Figure("", "ns/key", 5, "single-lock");
 
-    #[test]
-    fn a_target_is_met_by_the_median() {
-        let mut row = Row::new("cycle-u64", &FIGURE);
-        for (ours, go) in [(12.0, 500.0), (9.0, 60.0), (10.0, 1.0)] {
-            row.record(OURS, ours);
-            row.record("client-go", go);
+    fn row(id: &str, figures: &[(&'static str, f64)]) -> Row {
+        let mut row = Row::new(id, &FIGURE);
+        for (contender, ns) in figures {
+            row.record(contender, *ns);
         }
-        row.record("client-go", f64::NAN);
-        let verdict = |target| judge(&row, target).1;
-        assert_eq!(verdict(Target::Less(6.0, "client-go")), Some(true));
-        assert_eq!(verdict(Target::Less(6.1, "client-go")), Some(false));
-        assert_eq!(verdict(Target::AtMost(10.0)), Some(true));
-        assert_eq!(verdict(Target::AtMost(9.9)), Some(false));
-        // A contender that did not run is not beaten.
-        assert_eq!(verdict(Target::Less(1.0, "single-lock")), None);
+        row
     }
 
     #[test]
-    fn what_is_faster_and_what_is_short_is_bold() {
-        static FIGURE: Figure = Figure("", "ns/key", 5, &[Target::Less(1.7, "single-lock")]);
-        let mut row = Row::new("cycle-u64", &FIGURE);
-        for (contender, ns) in [(OURS, 10.0), ("single-lock", 5.0), ("array-queue", 1.0)] {
-            row.record(contender, ns);
-        }
+    fn the_summary_names_the_rows_in_which_the_rival_is_ahead() {
+        let mut report = Report::new(1, &[]);
+        report.rows = vec![
+            row("behind", &[(OURS, 10.0), ("single-lock", 9.0)]),
+            row("as-fast", &[(OURS, 10.0), ("single-lock", 9.6)]),
+            row("ahead", &[(OURS, 10.0), ("single-lock", 20.0)]),
+            // A contender that did not run is not beaten.
+            row("alone", &[(OURS, 10.0), ("single-lock", f64::NAN)]),
+        ];
+        let summary = summary(&report);
+        assert!(
+            summary
+                .starts_with("keyqueue is ahead of the rival in 1 of 3 rows, and as fast in 1.\n"),
+            "{summary}"
+        );
+        assert!(
+            summary.contains("\nBehind `single-lock`: behind 0.90x.\n"),
+            "{summary}"
+        );
+        assert!(
+            summary.ends_with("Geometric mean of 3 ratios to single-lock: 1.20x."),
+            "{summary}"
+        );
+    }
+
+    #[test]
+    fn what_is_faster_is_bold() {
         let mut report = Report::new(1, &[]);
         report.rmw_ns = 1.0;
-        report.rows = vec![row];
+        let figures = [(OURS, 10.0), ("single-lock", 5.0), ("array-queue", 1.0)];
+        report.rows = vec![row("cycle-u64", &figures)];
         let results = results(&report);
-        let cells = "10.0|**5.00**|0.50x|array-queue 1.00 (0.10x)|5 x 2.00|**single-lock 1.70x**";
+        let cells = "10.0|**5.00**|0.50x|array-queue 1.00 (0.10x)|5 x 2.00|single-lock 0.50x";
         for cell in cells.split('|') {
             let cell = format!(" {cell} |");
             assert!(results.contains(&cell), "no {cell} in\n{results}");
