@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
+use keyqueue::limiter::NoLimit;
 use keyqueue::worker::{IntoVerdict, IntoVerdicts, Job, Running, Workers};
 use keyqueue::{UpTo, WorkQueue};
 use rdkafka::config::FromClientConfigAndContext;
@@ -20,7 +21,7 @@ use crate::dead_letter::Letters;
 use crate::driver::Driver;
 use crate::key::{Backlog, Key};
 use crate::shared::{Shared, Stop};
-use crate::work;
+use crate::work::{self, Waits};
 use crate::{Ended, Error, Record, Status, lock};
 
 /// A member of a consumer group, which handles the records of its partitions: those of different keys at the same time, those
@@ -33,6 +34,8 @@ pub struct Consumer {
     /// Until it runs.
     client: Arc<Mutex<Option<Client>>>,
 }
+
+type Queued = Workers<'static, Key, Backlog, Waits>;
 
 impl Consumer {
     /// Begins the settings of a consumer of the group at these servers: `host:port`, several separated by commas.
@@ -56,7 +59,10 @@ impl Consumer {
         let letters = settings.dead_letters.as_ref();
         let letters =
             letters.map(|topic| Letters::new(settings.client.clone(), topic, &settings.group));
-        let queue = WorkQueue::builder().merge(Backlog::append).build();
+        let queue = WorkQueue::builder()
+            .rate_limiter(NoLimit)
+            .adds_wait_for_retries(true);
+        let queue = queue.merge(Backlog::append).build();
         let queue = queue
             .map_err(|error| Error::config(error.field(), error.value(), error.to_string()))?;
         Ok(Consumer {
@@ -117,8 +123,7 @@ impl Consumer {
             let f = Arc::clone(&f);
             async move { work::work(&f.0, &f.1, job).await }
         };
-        let spawn =
-            |workers: Workers<'static, Key, Backlog>| workers.spawn_on(&Handle::current(), work);
+        let spawn = |workers: Queued| workers.each(work::TURN).spawn_on(&Handle::current(), work);
         self.run(signal, grace, spawn).await
     }
 
@@ -151,9 +156,7 @@ impl Consumer {
             let f = Arc::clone(&f);
             async move { work::batches::work(&f.0, &f.1, max, jobs).await }
         };
-        let spawn = |workers: Workers<'static, Key, Backlog>| {
-            workers.spawn_batches_on(&Handle::current(), up_to, work)
-        };
+        let spawn = |workers: Queued| workers.spawn_batches_on(&Handle::current(), up_to, work);
         self.run(signal, grace, spawn).await
     }
 
@@ -161,9 +164,7 @@ impl Consumer {
         &self,
         signal: impl Future,
         grace: Duration,
-        spawn: impl FnOnce(
-            Workers<'static, Key, Backlog>,
-        ) -> Result<Running<Key, Backlog>, keyqueue::ConfigError>,
+        spawn: impl FnOnce(Queued) -> Result<Running<Key, Backlog>, keyqueue::ConfigError>,
     ) -> Result<Ended, Error> {
         let client = lock(&self.client).take().ok_or(Error::HasRun)?;
         // Cancels what runs when it is dropped.

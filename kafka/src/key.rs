@@ -1,7 +1,9 @@
 //! What is kept in order: the keys of the queue, and the records that wait for one.
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, vec_deque};
 use std::fmt;
+use std::iter::Chain;
+use std::option;
 use std::sync::Arc;
 
 use crate::Record;
@@ -109,13 +111,6 @@ impl Backlog {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    pub(crate) fn pop_front(&mut self) {
-        match self {
-            Backlog::One(_) => *self = Backlog::Many(VecDeque::new()),
-            Backlog::Many(records) => _ = records.pop_front(),
-        }
-    }
-
     /// Keeps those for which `keep` returns true.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Arc<Inner>) -> bool) {
         match self {
@@ -142,5 +137,30 @@ impl Backlog {
             Backlog::One(record) => records.push_back(record),
             Backlog::Many(more) => records.extend(more),
         }
+    }
+}
+
+impl FromIterator<Arc<Inner>> for Backlog {
+    fn from_iter<I: IntoIterator<Item = Arc<Inner>>>(records: I) -> Self {
+        let mut records = records.into_iter();
+        match (records.next(), records.next()) {
+            (Some(record), None) => Backlog::One(record),
+            (first, second) => {
+                Backlog::Many(first.into_iter().chain(second).chain(records).collect())
+            }
+        }
+    }
+}
+
+impl IntoIterator for Backlog {
+    type Item = Arc<Inner>;
+    type IntoIter = Chain<option::IntoIter<Arc<Inner>>, vec_deque::IntoIter<Arc<Inner>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let (one, many) = match self {
+            Backlog::One(record) => (Some(record), VecDeque::new()),
+            Backlog::Many(records) => (None, records),
+        };
+        one.into_iter().chain(many)
     }
 }

@@ -48,8 +48,6 @@ pub(crate) struct Trouble {
     pub(crate) error: String,
     pub(crate) first: SystemTime,
     pub(crate) last: SystemTime,
-    /// No attempt begins before.
-    pub(crate) not_before: Instant,
     /// There is no other attempt: what is left is its dead letter.
     pub(crate) is_dead: bool,
     /// Why that was refused.

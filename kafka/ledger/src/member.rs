@@ -228,6 +228,8 @@ pub async fn run(options: Options) -> Result<()> {
     }
     let told = Told::connect(options.witness).await?;
     let consumer = builder(&options)?.build()?;
+    // Without it the connection would end with the handler.
+    let _connected = told.clone();
     let mut terminate = signal(SignalKind::terminate())?;
     let grace = Duration::from_secs(20);
     let (batch, options) = (options.batch, Arc::new(options));

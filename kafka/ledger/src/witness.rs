@@ -39,8 +39,8 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Account {
-    /// Who handles it, and which posting.
-    running: Option<(u64, u64)>,
+    /// Who handles it, and which posting: at most one.
+    running: Vec<(u64, u64)>,
     /// All below have succeeded, or are dead letters.
     next: u64,
     /// Those beyond, if they may come in any order.
@@ -175,9 +175,10 @@ impl State {
                 if self.is_unordered {
                     return Ok(());
                 }
-                if let Some((other, running)) = account.running.replace((member, number)) {
+                if let Some((other, running)) = account.running.last() {
                     seen.violations.push(format!("{name}: {number} of member {member} began while {running} of {other} ran: OVERLAP"));
                 }
+                account.running.push((member, number));
                 if number > account.next {
                     seen.violations.push(format!(
                         "{name}: {number} of member {member} began before {} had ended: DISORDER",
@@ -186,13 +187,13 @@ impl State {
                 }
             }
             "done" | "failed" | "given" => {
-                if !self.is_unordered && account.running != Some((member, number)) {
+                let running = account.running.len();
+                account.running.retain(|other| *other != (member, number));
+                if !self.is_unordered && account.running.len() == running {
                     seen.violations.push(format!(
-                        "{name}: {number} of member {member} ended, but {:?} ran",
-                        account.running
+                        "{name}: {number} of member {member} ended, and had not begun"
                     ));
                 }
-                account.running = None;
                 if verb == "failed" {
                     seen.failed += 1;
                     return Ok(());
@@ -212,7 +213,7 @@ impl State {
 
     fn bury(&mut self, member: u64) {
         for account in self.accounts.values_mut() {
-            account.running = account.running.filter(|(of, _)| *of != member);
+            account.running.retain(|(of, _)| *of != member);
         }
     }
 }

@@ -16,13 +16,13 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select, select_all};
 use keyqueue::worker::{IntoVerdicts, Job, Outcome, Verdict};
 
-use super::{Next, Said, bury, message, settle, texts};
+use super::{Next, Said, Waits, bury, message, settle, texts};
 use crate::Record;
 use crate::key::{Backlog, Key};
 use crate::record::Inner;
@@ -44,7 +44,7 @@ pub(crate) async fn work<F, R>(
     f: &F,
     max: usize,
     mut jobs: Vec<Job<'static, Key, Backlog>>,
-) -> Vec<Outcome>
+) -> Vec<Verdict<Waits>>
 where
     F: Fn(Vec<Record>) -> R,
     R: Future<Output: IntoVerdicts>,
@@ -55,12 +55,12 @@ where
     while let Some(part) = parts.pop() {
         try_part(shared, f, part, &mut parts, &mut jobs, &mut waits).await;
     }
-    let outcome = |(index, job): (usize, Job<'static, Key, Backlog>)| match waits.get(&index) {
-        Some(delay) => Outcome::Later(*delay),
-        None if job.value().front().is_some() => Outcome::Later(Duration::ZERO),
-        None => Outcome::Done,
+    let verdict = |(index, job): (usize, Job<'static, Key, Backlog>)| match waits.get(&index) {
+        Some(delay) => Next::After(*delay).into(),
+        None if job.value().front().is_some() => Verdict::Ok(Outcome::Later(Duration::ZERO)),
+        None => Next::Gone.into(),
     };
-    jobs.into_iter().enumerate().map(outcome).collect()
+    jobs.into_iter().enumerate().map(verdict).collect()
 }
 
 /// Takes from each key what can be tried now, in order, up to a fair part of `max`.
@@ -74,28 +74,17 @@ async fn take(
     let mut part = Vec::new();
     for (index, job) in jobs.iter_mut().enumerate() {
         // One that is dead has only its letter left.
-        while let Some(front) = job.value().front().cloned() {
-            match front.trouble() {
-                Some(trouble) if trouble.is_dead && trouble.not_before <= Instant::now() => {
-                    let Some(_running) = front.tenure.enter() else {
-                        break;
-                    };
-                    match bury(shared, &front, trouble).await {
-                        Next::Gone => job.value_mut().pop_front(),
-                        Next::After(delay) => {
-                            waits.insert(index, delay);
-                            break;
-                        }
-                    }
+        while let Some(front) = job.value().front().cloned()
+            && let Some(trouble) = front.trouble().filter(|trouble| trouble.is_dead)
+            && let Some(_running) = front.tenure.enter()
+        {
+            match bury(shared, &front, trouble).await {
+                Next::Gone => remove(job, &front),
+                Next::After(delay) => {
+                    waits.insert(index, delay);
+                    break;
                 }
-                _ => break,
             }
-        }
-        let now = Instant::now();
-        let wait = job.value().front().and_then(|front| front.trouble());
-        let wait = wait.map(|trouble| trouble.not_before.saturating_duration_since(now));
-        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
-            waits.insert(index, wait);
         }
         if !waits.contains_key(&index) {
             part.extend(

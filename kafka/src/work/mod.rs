@@ -1,31 +1,30 @@
 //! Workers: what is done with the records of a key.
 //!
-//! A delivery of the queue is a key with its backlog. A worker handles the records one by one, in order, until one of them has to wait:
+//! The queue's workers try the records of a key [one by one](keyqueue::worker::Workers::each), in order, until one of them has to wait:
 //!
 //! ```text
-//!     front of the backlog --> its tenure has ended             discard, next
-//!                          --> it is not its time               the key comes again then
-//!                          --> handler: Ok(Done)                finish, next
-//!                                       Ok(RequeueAfter(d)) ..  the key comes again after d
-//!                                       error, panic            retries left: the key comes again after the limiter's delay
-//!                                                               none left: dead letter, finish, next; or skip; or block
-//!                                       cancelled               discard, next
+//!     its tenure has ended                 it is gone, the next one
+//!     the handler: Ok(Done)                finished, the next one
+//!                  Ok(RequeueAfter(d)) ..  the key comes again after d
+//!                  error, panic            retries left: the key comes again after the limiter's delay
+//!                                          none left: dead letter, finished, the next one; or skipped; or blocked
+//!                  cancelled               it is gone, the next one
 //! ```
 //!
-//! A put ends the pending delay of its key, so the record itself has the time before which it is not tried. After [`TURN`] records
-//! a key goes to the tail, so that others have their turn.
+//! All that waits is a retry for the queue, so that records that come later do not cut it short. The queue counts no tries and has no
+//! limiter: both are the record's.
 
 pub(crate) mod batches;
 
 use std::any::Any;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
 use keyqueue::worker::{IntoVerdict, Job, Outcome, Verdict};
@@ -38,9 +37,19 @@ use crate::shared::Shared;
 use crate::tenure::Tenure;
 
 /// The records of a key that are handled before others have their turn.
-const TURN: usize = 64;
+pub(crate) const TURN: usize = 64;
 
-/// What becomes of the front of a backlog.
+/// Why a key comes again: for its records, which have their own errors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits;
+
+impl Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("its first record waits")
+    }
+}
+
+/// What becomes of a record.
 enum Next {
     /// It is not in hand any more.
     Gone,
@@ -55,28 +64,28 @@ enum Said {
     Cancelled,
 }
 
-/// Handles the records of a key.
+impl From<Next> for Verdict<Waits> {
+    fn from(next: Next) -> Self {
+        match next {
+            Next::Gone => Verdict::Ok(Outcome::Done),
+            Next::After(delay) => Verdict::RetryAfter(Waits, delay),
+        }
+    }
+}
+
+/// Handles a record of a key.
 pub(crate) async fn work<F, R>(
     shared: &Shared,
     f: &F,
-    mut job: Job<'static, Key, Backlog>,
-) -> Outcome
+    job: Job<'static, Key, Backlog>,
+) -> Verdict<Waits>
 where
     F: Fn(Record) -> R,
     R: Future<Output: IntoVerdict>,
 {
-    for _ in 0..TURN {
-        let Some(record) = job.value().front().cloned() else {
-            return Outcome::Done;
-        };
-        match handle(shared, f, &record).await {
-            Next::Gone => job.value_mut().pop_front(),
-            Next::After(delay) => return Outcome::Later(delay),
-        }
-    }
     match job.value().front() {
-        Some(_) => Outcome::Later(Duration::ZERO),
-        None => Outcome::Done,
+        Some(record) => handle(shared, f, record).await.into(),
+        None => Verdict::Ok(Outcome::Done),
     }
 }
 
@@ -89,14 +98,8 @@ where
         return Next::Gone;
     };
     let trouble = record.trouble();
-    if let Some(trouble) = &trouble {
-        let wait = trouble.not_before.saturating_duration_since(Instant::now());
-        if !wait.is_zero() {
-            return Next::After(wait);
-        }
-        if trouble.is_dead {
-            return bury(shared, record, trouble.clone()).await;
-        }
+    if let Some(trouble) = trouble.as_ref().filter(|trouble| trouble.is_dead) {
+        return bury(shared, record, trouble.clone()).await;
     }
     let attempt = 1 + trouble.as_ref().map_or(0, |trouble| trouble.attempts);
     let inner = Arc::clone(record);
@@ -143,7 +146,6 @@ async fn settle(
         error,
         first: trouble.map_or(now, |trouble| trouble.first),
         last: now,
-        not_before: Instant::now() + delay,
         is_dead,
         refused: None,
     };
@@ -199,7 +201,6 @@ fn succeed(
             error,
             first: trouble.map_or(now, |trouble| trouble.first),
             last: now,
-            not_before: Instant::now() + delay,
             is_dead: false,
             refused: None,
         },
@@ -251,7 +252,6 @@ fn refused(shared: &Shared, record: &Arc<Inner>, trouble: Trouble, error: &str) 
         Trouble {
             refused: Some(error.to_owned()),
             is_dead: true,
-            not_before: Instant::now() + delay,
             ..trouble
         },
     );

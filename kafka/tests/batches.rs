@@ -1,0 +1,173 @@
+//! Handlers of many records: on librdkafka's mock cluster.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Cluster, Notes, builder, cluster, produce, until};
+use keyqueue_kafka::{Builder, Ended, Exhausted, IntoVerdicts, Outcome, Record, Verdict};
+use tokio::sync::Notify;
+
+/// Runs batches of up to `max` until all 60 records of 6 keys are finished or skipped.
+async fn batches<F, R>(cluster: &Cluster, builder: Builder, max: usize, f: F) -> Ended
+where
+    F: Fn(Vec<Record>) -> R + Send + Sync + 'static,
+    R: Future<Output: IntoVerdicts> + Send + 'static,
+{
+    let keys = ["a", "b", "c", "d", "e", "f"];
+    let records: Vec<_> = (0..60)
+        .map(|number| (Some(keys[number % 6]), Some("x")))
+        .collect();
+    produce(cluster, &records).await;
+    let consumer = builder.build().expect("settings");
+    let stop = Arc::new(Notify::new());
+    let run = consumer.run_batches_until(stop.notified(), Duration::from_secs(10), max, f);
+    let wait = async {
+        until("all", || {
+            consumer
+                .status()
+                .partitions
+                .first()
+                .is_some_and(|partition| partition.base == 60)
+        })
+        .await;
+        stop.notify_one();
+    };
+    tokio::join!(run, wait).0.expect("no error")
+}
+
+/// Notes the batch, and that the records of each key are in order.
+fn note(notes: &Notes, records: &[Record]) {
+    let mut last = BTreeMap::new();
+    for record in records {
+        let before = last.insert(record.key().map(<[u8]>::to_vec), record.offset());
+        assert!(before.is_none_or(|before| before < record.offset()));
+    }
+    let offsets: Vec<_> = records
+        .iter()
+        .map(|record| record.offset().to_string())
+        .collect();
+    notes.add(offsets.join(" "));
+}
+
+fn handled(notes: &Notes) -> BTreeMap<String, usize> {
+    let mut times = BTreeMap::new();
+    for note in notes.all() {
+        note.split(' ')
+            .for_each(|offset| *times.entry(offset.to_owned()).or_default() += 1);
+    }
+    times
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R2
+async fn a_batch_has_records_of_many_keys_each_in_order() {
+    let (cluster, notes) = (cluster(1), Notes::default());
+    let of_run = notes.clone();
+    let ended = batches(
+        &cluster,
+        builder(&cluster)
+            .linger(Duration::from_millis(20))
+            .concurrency(2),
+        12,
+        move |records| {
+            note(&of_run, &records);
+            async {}
+        },
+    );
+    assert_eq!(ended.await.finished, 60);
+    let times = handled(&notes);
+    assert_eq!((times.len(), times.values().sum::<usize>()), (60, 60));
+    assert!(notes.all().iter().all(|note| note.split(' ').count() <= 12));
+    assert!(notes.len() < 60, "{}", notes.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R4
+async fn a_bad_record_fails_alone_and_the_others_are_finished() {
+    let (cluster, notes) = (cluster(1), Notes::default());
+    let of_run = notes.clone();
+    let builder = builder(&cluster)
+        .concurrency(1)
+        .retries(1)
+        .exhausted(Exhausted::Skip);
+    let ended = batches(
+        &cluster,
+        builder.linger(Duration::from_millis(20)),
+        30,
+        move |records| {
+            // As a transaction: a batch with the bad record is rolled back.
+            let is_bad = records.iter().any(|record| record.offset() == 20);
+            if !is_bad {
+                note(&of_run, &records);
+            }
+            async move {
+                match is_bad {
+                    true => Err("a row violates a constraint"),
+                    false => Ok(()),
+                }
+            }
+        },
+    );
+    let ended = ended.await;
+    assert_eq!((ended.finished, ended.skipped), (59, 1));
+    let times = handled(&notes);
+    assert_eq!((times.len(), times.values().max()), (59, Some(&1)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R4
+async fn a_verdict_for_each_keeps_the_order_of_a_key() {
+    let (cluster, notes) = (cluster(1), Notes::default());
+    let of_run = notes.clone();
+    let builder = builder(&cluster)
+        .concurrency(1)
+        .linger(Duration::from_millis(20));
+    let ended = batches(&cluster, builder, 60, move |records| {
+        let verdict = |record: &Record| {
+            // The third of each key fails once.
+            let fails = record.offset() / 6 == 2 && record.attempt() == 1;
+            of_run.add(format!("{} {}", record.offset() % 6, record.offset() / 6));
+            match fails {
+                true => Verdict::Retry("no"),
+                false => Verdict::Ok(Outcome::Done),
+            }
+        };
+        let verdicts: Vec<_> = records.iter().map(verdict).collect();
+        async move { verdicts }
+    });
+    assert_eq!(ended.await.finished, 60);
+    for key in 0..6 {
+        let of_key = notes
+            .all()
+            .into_iter()
+            .filter_map(|note| note.strip_prefix(&format!("{key} ")).map(str::to_owned));
+        let of_key: Vec<usize> = of_key
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        // What was behind the third is handled again behind it.
+        let third = of_key
+            .iter()
+            .rposition(|number| *number == 2)
+            .expect("it was handled");
+        assert!(of_key[third..].iter().copied().eq(2..10), "{of_key:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn a_batch_that_panics_or_returns_too_few_verdicts_is_cut() {
+    let cluster = cluster(1);
+    let builder = builder(&cluster)
+        .concurrency(1)
+        .retries(0)
+        .exhausted(Exhausted::Skip)
+        .linger(Duration::from_millis(20));
+    let ended = batches(&cluster, builder, 30, move |records| async move {
+        if records.iter().any(|record| record.offset() == 7) {
+            panic!("a bad batch");
+        }
+        let few = usize::from(records.iter().any(|record| record.offset() == 33));
+        vec![Ok::<(), String>(()); records.len() - few]
+    });
+    let ended = ended.await;
+    assert_eq!((ended.finished, ended.skipped), (58, 2));
+}

@@ -1,0 +1,137 @@
+//! librdkafka's mock cluster: a broker in this process.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue_kafka::{Builder, Consumer, Ended, Error, IntoVerdict, Record};
+use rdkafka::ClientConfig;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+pub(crate) type Cluster = MockCluster<'static, DefaultProducerContext>;
+
+pub(crate) fn cluster(partitions: i32) -> Cluster {
+    let cluster = MockCluster::new(1).expect("a mock cluster");
+    cluster
+        .create_topic("topic", partitions, 1)
+        .expect("a topic");
+    cluster
+}
+
+/// A consumer of the topic with short times.
+pub(crate) fn builder(cluster: &Cluster) -> Builder {
+    let limiter = ItemExponentialFailure::new(Duration::from_millis(1), Duration::from_millis(20));
+    Consumer::builder(&cluster.bootstrap_servers(), "group")
+        .topics(["topic"])
+        .set("session.timeout.ms", "6000")
+        .set("heartbeat.interval.ms", "100")
+        .set("fetch.wait.max.ms", "20")
+        .commit_every(Duration::from_millis(20))
+        .backoff(limiter.expect("in range"))
+}
+
+/// Produces to partition 0, in order.
+pub(crate) async fn produce(cluster: &Cluster, records: &[(Option<&str>, Option<&str>)]) {
+    let producer: FutureProducer = ClientConfig::new()
+        .set("bootstrap.servers", cluster.bootstrap_servers())
+        .set("message.max.bytes", "4000000")
+        .create()
+        .expect("a producer");
+    let mut sent = Vec::new();
+    for (key, payload) in records {
+        let mut record = FutureRecord::<str, str>::to("topic").partition(0);
+        record.key = *key;
+        record.payload = *payload;
+        sent.push(
+            producer
+                .send_result(record)
+                .map_err(|(error, _)| error)
+                .expect("room"),
+        );
+    }
+    for sent in sent {
+        sent.await.expect("a result").expect("stored");
+    }
+}
+
+/// A run in a task of its own.
+pub(crate) struct Run {
+    pub(crate) consumer: Consumer,
+    stop: Arc<Notify>,
+    task: JoinHandle<Result<Ended, Error>>,
+}
+
+pub(crate) fn run<F, R>(builder: Builder, f: F) -> Run
+where
+    F: Fn(Record) -> R + Send + Sync + 'static,
+    R: Future<Output: IntoVerdict> + Send + 'static,
+{
+    let consumer = builder.build().expect("settings");
+    let stop = Arc::new(Notify::new());
+    let (of_task, signal) = (consumer.clone(), Arc::clone(&stop));
+    let task = tokio::spawn(async move {
+        of_task
+            .run_until(signal.notified(), Duration::from_secs(10), f)
+            .await
+    });
+    Run {
+        consumer,
+        stop,
+        task,
+    }
+}
+
+impl Run {
+    pub(crate) async fn end(self) -> Result<Ended, Error> {
+        self.stop.notify_one();
+        self.task.await.expect("no panic")
+    }
+
+    /// Waits for the end without a signal.
+    pub(crate) async fn ended(self) -> Result<Ended, Error> {
+        self.task.await.expect("no panic")
+    }
+
+    /// Drops the future of the run.
+    pub(crate) fn drop_future(&self) {
+        self.task.abort();
+    }
+}
+
+/// What handlers have noted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    pub(crate) fn add(&self, note: impl Into<String>) {
+        self.0.lock().expect("no panic").push(note.into());
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().expect("no panic").clone()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().expect("no panic").len()
+    }
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = tokio::time::Instant::now() + Duration::from_secs(60) * rig::patience();
+    while !condition() {
+        assert!(tokio::time::Instant::now() < end, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub(crate) fn text(bytes: Option<&[u8]>) -> String {
+    bytes.map_or("-".to_owned(), |bytes| {
+        String::from_utf8_lossy(bytes).into_owned()
+    })
+}

@@ -1,0 +1,289 @@
+//! How runs end, and commits that fail: on librdkafka's mock cluster.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Notes, builder, cluster, produce, run, until};
+use keyqueue_kafka::{Consumer, Error, Exhausted, Metadata, Room};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tokio::time::sleep;
+
+/// Counts the handlers that run.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(now: &Arc<AtomicUsize>) -> Self {
+        now.fetch_add(1, Ordering::SeqCst);
+        Counted(Arc::clone(now))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn a_fatal_error_ends_the_run_and_what_runs_and_commits_nothing() {
+    let cluster = cluster(1);
+    let records: Vec<_> = (0..100).map(|_| (None, Some("x"))).collect();
+    produce(&cluster, &records).await;
+    let (now, begun) = (Arc::new(AtomicUsize::new(0)), Notes::default());
+    let (of_run, notes) = (Arc::clone(&now), begun.clone());
+    let builder = builder(&cluster)
+        .concurrency(10)
+        .set("group.instance.id", "one");
+    // Only the end of the run would commit.
+    let run = run(
+        builder.commit_every(Duration::from_secs(3600)),
+        move |record| {
+            let (counted, notes) = (Counted::new(&of_run), notes.clone());
+            async move {
+                let _counted = counted;
+                notes.add("begun");
+                if record.offset() > 0 {
+                    sleep(Duration::from_secs(3600)).await;
+                }
+            }
+        },
+    );
+    until("ten run", || begun.len() == 11).await;
+    cluster.request_errors(
+        RDKafkaApiKey::Heartbeat,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID],
+    );
+    let error = run.ended().await.expect_err("it is fenced");
+    assert!(
+        matches!(&error, Error::Fatal { code, .. } if code == "FencedInstanceId"),
+        "{error}"
+    );
+    until("what ran is cancelled", || now.load(Ordering::SeqCst) == 0).await;
+    assert_eq!(begun.len(), 11);
+    // Another one begins at the start.
+    let first = Notes::default();
+    let notes = first.clone();
+    let run = common::run(common::builder(&cluster), move |record| {
+        notes.add(record.offset().to_string());
+        async {}
+    });
+    until("all", || first.len() == 100).await;
+    assert!(first.all().contains(&"0".to_owned()));
+    run.end().await.expect("no error");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R6
+async fn a_commit_that_fails_is_seen_and_tried_again() {
+    let cluster = cluster(1);
+    produce(&cluster, &[(Some("a"), Some("x")), (Some("b"), Some("x"))]).await;
+    let refuse = |times: usize| {
+        let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION;
+        cluster.request_errors(RDKafkaApiKey::OffsetCommit, &vec![error; times]);
+    };
+    refuse(3);
+    let run = run(builder(&cluster), |_| async {});
+    until("it is committed", || {
+        run.consumer
+            .status()
+            .partitions
+            .first()
+            .is_some_and(|partition| partition.committed == Some(2))
+    })
+    .await;
+    assert_eq!(run.consumer.status().commit_errors, 3);
+    // The last one of a run, too.
+    produce(&cluster, &[(Some("c"), Some("x"))]).await;
+    refuse(2);
+    until("the third", || run.consumer.status().finished == 3).await;
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.finished, ended.uncommitted), (3, 0));
+    let run = common::run(builder(&cluster), |_| async {
+        Err::<(), _>("nothing is left")
+    });
+    until("it is assigned", || {
+        !run.consumer.status().partitions.is_empty()
+    })
+    .await;
+    sleep(Duration::from_millis(200)).await;
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.finished, ended.left), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
+async fn brokers_that_take_less_metadata_get_less() {
+    let cluster = cluster(1);
+    let keys: Vec<_> = (0..1000).map(|number| format!("{number}")).collect();
+    let records: Vec<_> = keys
+        .iter()
+        .map(|key| (Some(key.as_str()), Some("x")))
+        .collect();
+    produce(&cluster, &records).await;
+    cluster.request_errors(
+        RDKafkaApiKey::OffsetCommit,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE],
+    );
+    let builder = builder(&cluster)
+        .exhausted(Exhausted::Block)
+        .metadata(Metadata::Ascii(4096));
+    let run = run(builder, |record| {
+        let result = if record.offset() % 2 == 0 {
+            Err("no")
+        } else {
+            Ok(())
+        };
+        async move { result }
+    });
+    until("the others", || run.consumer.status().finished == 500).await;
+    until("a commit", || {
+        run.consumer.status().partitions[0].committed == Some(0)
+    })
+    .await;
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.left, ended.uncommitted), (500, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn a_run_whose_future_is_dropped_cancels_and_commits() {
+    let cluster = cluster(1);
+    let records: Vec<_> = (0..20).map(|_| (None, Some("x"))).collect();
+    produce(&cluster, &records).await;
+    let (now, notes) = (Arc::new(AtomicUsize::new(0)), Notes::default());
+    let of_run = Arc::clone(&now);
+    let builder = builder(&cluster).commit_every(Duration::from_secs(3600));
+    let run = run(builder, move |record| {
+        let counted = Counted::new(&of_run);
+        async move {
+            let _counted = counted;
+            if record.offset() >= 10 {
+                std::future::pending::<()>().await;
+            }
+        }
+    });
+    until("ten are finished and ten run", || {
+        run.consumer.status().finished == 10 && now.load(Ordering::SeqCst) == 10
+    })
+    .await;
+    run.drop_future();
+    until("it has ended", || {
+        run.consumer.status().partitions.is_empty()
+    })
+    .await;
+    assert_eq!(now.load(Ordering::SeqCst), 0);
+    assert!(matches!(
+        run.consumer
+            .run_until(async {}, Duration::ZERO, |_| async {})
+            .await,
+        Err(Error::HasRun)
+    ));
+    let of_run = notes.clone();
+    let second = common::run(common::builder(&cluster), move |record| {
+        of_run.add(record.offset().to_string());
+        async {}
+    });
+    until("the rest", || notes.len() == 10).await;
+    assert_eq!(second.end().await.expect("no error").finished, 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn a_revocation_cancels_what_takes_longer_than_its_limit() {
+    let cluster = cluster(2);
+    let records: Vec<_> = (0..10).map(|_| (None, Some("x"))).collect();
+    produce(&cluster, &records).await;
+    let now = Arc::new(AtomicUsize::new(0));
+    let of_run = Arc::clone(&now);
+    let range =
+        |builder: keyqueue_kafka::Builder| builder.set("partition.assignment.strategy", "range");
+    let builder = range(builder(&cluster)).revoke_within(Duration::from_millis(50));
+    let first = run(builder, move |_| {
+        let counted = Counted::new(&of_run);
+        async move {
+            let _counted = counted;
+            std::future::pending::<()>().await;
+        }
+    });
+    until("ten run", || now.load(Ordering::SeqCst) == 10).await;
+    let second = run(range(common::builder(&cluster)), |_| async {});
+    until("the second one has a partition", || {
+        second.consumer.status().partitions.len() == 1
+    })
+    .await;
+    let ended = first.end();
+    let ended = tokio::time::timeout(Duration::from_secs(30), ended).await;
+    assert!(ended.expect("it ends").expect("no error").cancelled >= 10);
+    second.end().await.expect("no error");
+}
+
+#[test]
+fn settings_that_are_wrong_are_named() {
+    let builder = || Consumer::builder("127.0.0.1:1", "group").topics(["topic"]);
+    let error =
+        |builder: keyqueue_kafka::Builder| builder.build().expect_err("it is wrong").to_string();
+    for (builder, text) in [
+        (
+            Consumer::builder("127.0.0.1:1", "group"),
+            "topics = \"\": at least one name",
+        ),
+        (
+            Consumer::builder("127.0.0.1:1", "").topics(["t"]),
+            "group = \"\": a name",
+        ),
+        (
+            builder().concurrency(70_000),
+            "concurrency = \"70000\": from 1 to 65536",
+        ),
+        (
+            builder().room(Room::records(0)),
+            "room.records = \"0\": at least 1",
+        ),
+        (
+            builder().room(Room::records(1).bytes(0)),
+            "room.bytes = \"0\": at least 1",
+        ),
+        (
+            builder().room(Room::records(10).of_partition(11)),
+            "room.of_partition = \"11\": from 1 to room.records",
+        ),
+        (
+            builder().commit_every(Duration::ZERO),
+            "commit_every = \"0ns\": at least 1 ms",
+        ),
+        (
+            builder().dead_letters(""),
+            "dead_letters = \"\": the name of a topic",
+        ),
+        (
+            builder().dead_letters("topic"),
+            "dead_letters = \"topic\": not one of the topics that are read",
+        ),
+        (
+            builder().exhausted(Exhausted::DeadLetter),
+            "dead_letters = \"\": the name of a topic",
+        ),
+        (
+            builder().exhausted_of("topic", Exhausted::DeadLetter),
+            "dead_letters = \"\": the name of a topic",
+        ),
+        (
+            builder().set("group.id", "other"),
+            "group.id = \"other\": is the second argument",
+        ),
+        (
+            builder().set("enable.auto.commit", "true"),
+            "enable.auto.commit = \"true\": must stay off",
+        ),
+        (
+            builder().set("no.such.property", "1"),
+            "no.such.property = \"1\": ",
+        ),
+        (
+            builder().set("session.timeout.ms", "soon"),
+            "session.timeout.ms = \"soon\": ",
+        ),
+    ] {
+        let error = error(builder);
+        assert!(error.starts_with(text), "{error}");
+    }
+}

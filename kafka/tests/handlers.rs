@@ -1,0 +1,445 @@
+//! What handlers return, what becomes of the records, and in which order: on librdkafka's mock cluster.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Notes, builder, cluster, produce, run, text, until};
+use keyqueue_kafka::{Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2
+async fn the_records_of_a_key_come_in_order_and_one_at_a_time() {
+    let cluster = cluster(1);
+    let keys = ["a", "b", "c", "d"];
+    let records: Vec<_> = (0..400)
+        .map(|number| (keys[number % 4], number.to_string()))
+        .collect();
+    let records: Vec<_> = records
+        .iter()
+        .map(|(key, number)| (Some(*key), Some(number.as_str())))
+        .collect();
+    produce(&cluster, &records).await;
+    let (notes, most) = (Notes::default(), Arc::new(AtomicUsize::new(0)));
+    let (of_run, at_once) = (notes.clone(), Arc::clone(&most));
+    let now = Arc::new(AtomicUsize::new(0));
+    let run = run(builder(&cluster), move |record| {
+        let (notes, most, now) = (of_run.clone(), Arc::clone(&at_once), Arc::clone(&now));
+        async move {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            notes.add(format!("{} {}", text(record.key()), text(record.payload())));
+            sleep(Duration::from_millis(1)).await;
+            notes.add(format!("{} end", text(record.key())));
+            now.fetch_sub(1, Ordering::SeqCst);
+        }
+    });
+    until("all", || notes.len() == 800).await;
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.finished, ended.left, ended.uncommitted), (400, 0, 0));
+    let mut of_key = BTreeMap::<String, Vec<String>>::new();
+    for note in notes.all() {
+        let (key, what) = note.split_once(' ').expect("two words");
+        of_key
+            .entry(key.to_owned())
+            .or_default()
+            .push(what.to_owned());
+    }
+    for (key, what) in of_key {
+        let first = keys.iter().position(|name| *name == key).expect("a key");
+        let expected = (first..400)
+            .step_by(4)
+            .flat_map(|number| [number.to_string(), "end".into()]);
+        assert_eq!(what, expected.collect::<Vec<_>>());
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 4);
+}
+
+/// How many of 20 records with these keys are handled at the same time.
+async fn at_once(order: OrderBy, keys: &[Option<&str>]) -> usize {
+    let cluster = cluster(1);
+    let records: Vec<_> = (0..20)
+        .map(|number| (keys[number % keys.len()], Some("x")))
+        .collect();
+    produce(&cluster, &records).await;
+    let (now, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (of_run, gate) = (Arc::clone(&now), Arc::clone(&go));
+    let run = run(builder(&cluster).order_by(order), move |_| {
+        let (now, gate) = (Arc::clone(&of_run), Arc::clone(&gate));
+        async move {
+            now.fetch_add(1, Ordering::SeqCst);
+            gate.notified().await;
+        }
+    });
+    // All are in memory, and what can run runs.
+    let (consumer, seen) = (run.consumer.clone(), Arc::clone(&now));
+    until("all are in memory", || {
+        consumer
+            .status()
+            .partitions
+            .iter()
+            .any(|partition| partition.records == 20)
+    })
+    .await;
+    sleep(Duration::from_millis(100)).await;
+    let most = seen.load(Ordering::SeqCst);
+    while seen.load(Ordering::SeqCst) < 20 {
+        go.notify_waiters();
+        sleep(Duration::from_millis(1)).await;
+    }
+    go.notify_waiters();
+    let ending = run.end();
+    let wake = async {
+        loop {
+            go.notify_waiters();
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        ended = ending => assert_eq!(ended.expect("no error").finished, 20),
+        () = wake => {}
+    }
+    most
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2
+async fn other_orders_than_by_key() {
+    let (same, two) = (
+        [Some("a")],
+        [Some("a/1"), Some("b/1"), Some("a/2"), Some("b/2")],
+    );
+    let by_first = OrderBy::by(|record| Some(record.key()?[..1].to_vec()));
+    let most = tokio::join!(
+        at_once(OrderBy::Key, &same),
+        at_once(OrderBy::Key, &two),
+        // A record without a key waits for none.
+        at_once(OrderBy::Key, &[None]),
+        at_once(OrderBy::Partition, &two),
+        at_once(OrderBy::None, &same),
+        at_once(by_first, &two),
+        // A function that panics leaves an order.
+        at_once(OrderBy::by(|_| panic!("a bad function")), &two),
+    );
+    assert_eq!(most, (1, 4, 20, 1, 20, 2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_is_what_was_produced() {
+    let cluster = cluster(1);
+    let large = "x".repeat(1_000_000);
+    produce(
+        &cluster,
+        &[
+            (None, None),
+            (Some(""), Some("")),
+            (Some("key"), None),
+            (Some("key"), Some(&large)),
+            (None, Some("p")),
+        ],
+    )
+    .await;
+    let notes = Notes::default();
+    let of_run = notes.clone();
+    let run = run(builder(&cluster), move |record: Record| {
+        let payload = record.payload().map_or(-1, |payload| payload.len() as i64);
+        assert!(record.timestamp().is_some());
+        of_run.add(format!(
+            "{} {} {}:{} {payload}",
+            record.offset(),
+            text(record.key()),
+            record.topic(),
+            record.partition()
+        ));
+        async {}
+    });
+    until("all", || notes.len() == 5).await;
+    run.end().await.expect("no error");
+    let mut all = notes.all();
+    all.sort();
+    assert_eq!(
+        all,
+        [
+            "0 - topic:0 -1",
+            "1  topic:0 0",
+            "2 key topic:0 -1",
+            "3 key topic:0 1000000",
+            "4 - topic:0 1"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn each_verdict_does_what_it_says() {
+    let cluster = cluster(1);
+    let names = [
+        "done",
+        "retry",
+        "retry-after",
+        "give-up",
+        "panic",
+        "requeue",
+        "later",
+        "limited",
+        "always",
+    ];
+    let records: Vec<_> = names
+        .iter()
+        .map(|name| (Some(*name), Some(*name)))
+        .collect();
+    produce(&cluster, &records).await;
+    let notes = Notes::default();
+    let of_run = notes.clone();
+    let builder = builder(&cluster).retries(3).exhausted(Exhausted::Skip);
+    let run = run(builder, move |record: Record| {
+        let name = text(record.key());
+        of_run.add(format!("{name} {}", record.attempt()));
+        let attempts = of_run
+            .all()
+            .iter()
+            .filter(|note| note.starts_with(&format!("{name} ")))
+            .count();
+        let wait = Duration::from_millis(5);
+        async move {
+            match (&*name, attempts) {
+                ("retry", 1 | 2) => Verdict::Retry("no"),
+                ("retry-after", 1) => Verdict::RetryAfter("no", wait),
+                ("give-up", _) => Verdict::GiveUp("never"),
+                ("panic", 1) => panic!("a bad handler"),
+                ("requeue", 1) => Verdict::Ok(Outcome::RequeueAfter(wait)),
+                ("later", 1 | 2) => Verdict::Ok(Outcome::Later(wait)),
+                ("limited", 1) => Verdict::Ok(Outcome::RequeueRateLimited),
+                ("always", _) => Verdict::Retry("always"),
+                _ => Verdict::Ok(Outcome::Done),
+            }
+        }
+    });
+    until("the last", || {
+        run.consumer
+            .status()
+            .partitions
+            .first()
+            .is_some_and(|partition| partition.base == 9)
+    })
+    .await;
+    let status = run.consumer.status();
+    assert_eq!(
+        (status.finished, status.skipped, status.dead_letters),
+        (7, 2, 0)
+    );
+    run.end().await.expect("no error");
+    let of = |name: &str| {
+        let of_name = notes
+            .all()
+            .into_iter()
+            .filter_map(|note| note.strip_prefix(&format!("{name} ")).map(str::to_owned));
+        of_name.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        names.map(of),
+        [
+            "1", "1 2 3", "1 2", "1", "1 2", "1 1", "1 1 1", "1 1", "1 2 3 4"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
+async fn what_is_in_memory_is_bounded() {
+    let cluster = cluster(1);
+    let payload = "x".repeat(10_000);
+    let records: Vec<_> = (0..200).map(|_| (None, Some(payload.as_str()))).collect();
+    produce(&cluster, &records).await;
+    for (room, most) in [
+        (Room::records(7), 7),
+        (Room::records(1000).bytes(55_000), 6),
+        (Room::records(100).of_partition(3), 3),
+    ] {
+        let seen = Arc::new(AtomicUsize::new(0));
+        let of_run = Arc::clone(&seen);
+        let builder = builder(&cluster)
+            .room(room)
+            .set("client.id", format!("room-{most}"));
+        let run = run(builder, move |_| {
+            of_run.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<()>()
+        });
+        until("it is full", || seen.load(Ordering::SeqCst) == most).await;
+        sleep(Duration::from_millis(100)).await;
+        let status = run.consumer.status();
+        assert_eq!(
+            (status.partitions[0].records, seen.load(Ordering::SeqCst)),
+            (most, most)
+        );
+        run.drop_future();
+        until("it has ended", || {
+            run.consumer.status().partitions.is_empty()
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
+async fn a_room_of_one_record_handles_all() {
+    let cluster = cluster(3);
+    let records: Vec<_> = (0..50).map(|_| (Some("key"), Some("x"))).collect();
+    produce(&cluster, &records).await;
+    let run = run(
+        builder(&cluster).room(Room::records(1)).concurrency(1),
+        |_| async {},
+    );
+    until("all", || run.consumer.status().finished == 50).await;
+    run.end().await.expect("no error");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4, R7
+async fn a_stall_has_a_name() {
+    let cluster = cluster(1);
+    produce(
+        &cluster,
+        &[
+            (Some("bad"), Some("0")),
+            (Some("good"), Some("1")),
+            (Some("bad"), Some("2")),
+        ],
+    )
+    .await;
+    let builder = builder(&cluster)
+        .exhausted(Exhausted::Block)
+        .stalled_after(Duration::from_millis(1));
+    let run = run(builder.retries(0), move |record: Record| {
+        let result = if text(record.key()) == "bad" {
+            Err("no route")
+        } else {
+            Ok(())
+        };
+        async move { result }
+    });
+    let oldest = || run.consumer.status().partitions.first()?.oldest.clone();
+    until("it has failed twice", || {
+        oldest().is_some_and(|oldest| oldest.attempts >= 2 && oldest.doing == Doing::BackingOff)
+    })
+    .await;
+    let (status, found) = (run.consumer.status(), oldest().expect("the oldest"));
+    let partition = &status.partitions[0];
+    assert_eq!(
+        (
+            partition.base,
+            partition.next,
+            partition.finished_beyond,
+            partition.records,
+            partition.failing
+        ),
+        (0, Some(3), 1, 2, 1)
+    );
+    assert_eq!(
+        (
+            found.offset,
+            found.key.as_deref(),
+            found.error.as_deref(),
+            found.is_stalled
+        ),
+        (0, Some("bad"), Some("no route"), true)
+    );
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.finished, ended.left), (1, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R3, R6
+async fn a_second_run_goes_on_where_the_first_has_ended() {
+    let cluster = cluster(1);
+    let keys: Vec<_> = (0..100)
+        .map(|number| format!("key-{}", number % 10))
+        .collect();
+    let records: Vec<_> = keys
+        .iter()
+        .map(|key| (Some(key.as_str()), Some("x")))
+        .collect();
+    produce(&cluster, &records).await;
+    // One key blocks: all others are finished beyond it.
+    let first = run(
+        builder(&cluster).exhausted(Exhausted::Block),
+        |record: Record| {
+            let result = if text(record.key()) == "key-3" {
+                Err("no")
+            } else {
+                Ok(())
+            };
+            async move { result }
+        },
+    );
+    until("the others", || first.consumer.status().finished == 90).await;
+    let ended = first.end().await.expect("no error");
+    assert_eq!((ended.left, ended.uncommitted), (10, 0));
+    let notes = Notes::default();
+    let of_run = notes.clone();
+    let second = run(builder(&cluster), move |record: Record| {
+        of_run.add(format!("{} {}", text(record.key()), record.offset()));
+        async {}
+    });
+    until("the rest", || {
+        second
+            .consumer
+            .status()
+            .partitions
+            .first()
+            .is_some_and(|partition| partition.base == 100)
+    })
+    .await;
+    // Those at 0 to 2 are below the offset.
+    assert_eq!(second.consumer.status().remembered, 87);
+    second.end().await.expect("no error");
+    assert_eq!(
+        notes.all(),
+        (0..10)
+            .map(|number| format!("key-3 {}", 10 * number + 3))
+            .collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn the_end_waits_for_what_runs_and_begins_nothing_more() {
+    let cluster = cluster(1);
+    let records: Vec<_> = (0..20).map(|_| (None, Some("x"))).collect();
+    produce(&cluster, &records).await;
+    let (notes, go) = (Notes::default(), Arc::new(Notify::new()));
+    let (of_run, gate) = (notes.clone(), Arc::clone(&go));
+    let run = run(builder(&cluster).concurrency(3), move |_| {
+        let (notes, gate) = (of_run.clone(), Arc::clone(&gate));
+        async move {
+            notes.add("begun");
+            gate.notified().await;
+            notes.add("end");
+        }
+    });
+    until("three run", || notes.len() == 3).await;
+    until("all are in memory", || {
+        run.consumer.status().partitions[0].records == 20
+    })
+    .await;
+    let consumer = run.consumer.clone();
+    let wake = async {
+        until("it leaves", || {
+            consumer
+                .status()
+                .partitions
+                .iter()
+                .all(|partition| partition.is_leaving)
+        })
+        .await;
+        go.notify_waiters();
+    };
+    let (ended, ()) = tokio::join!(run.end(), wake);
+    let ended = ended.expect("no error");
+    assert_eq!(
+        (
+            ended.finished,
+            ended.left,
+            ended.cancelled,
+            ended.uncommitted
+        ),
+        (3, 17, 0, 0)
+    );
+    assert_eq!(notes.len(), 6);
+}
