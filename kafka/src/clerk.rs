@@ -187,7 +187,8 @@ fn load(
         if let Offset::Offset(offset) = element.offset()
             && let Ok(base) = u64::try_from(offset)
         {
-            start.base = Some(base);
+            start.base = base;
+            start.is_committed = true;
             let is_empty = text.as_ref().is_some_and(String::is_empty);
             start.stored = text.as_ref().and_then(|text| metadata::read(base, text));
             let mut is_ignored = !is_empty && start.stored.is_none();
@@ -209,6 +210,13 @@ fn load(
                 shared.counts.metadata_ignored.add(1);
                 tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, "metadata of an offset is ignored: it is foreign, damaged, or of another log");
             }
+        } else {
+            let (low, high) = client.fetch_watermarks(&topic, partition, PATIENCE)?;
+            let first = match shared.settings.begins_at_the_end() {
+                true => high,
+                false => low,
+            };
+            start.base = u64::try_from(first).unwrap_or(0);
         }
         loaded.push(Loaded {
             topic,

@@ -156,7 +156,7 @@ impl Builder {
     /// Sets a property of [librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md), for the consumer and
     /// for the producer of dead letters.
     ///
-    /// Other than librdkafka's are the defaults of `auto.offset.reset` (`earliest`), `partition.assignment.strategy`
+    /// Other than librdkafka's are the defaults of `auto.offset.reset` (`earliest`; `error` counts as that for a group that has committed nothing), `partition.assignment.strategy`
     /// (`cooperative-sticky`), `fetch.queue.backoff.ms` (5) and `queued.max.messages.kbytes` (8192).
     pub fn set(mut self, property: impl Into<String>, value: impl Into<String>) -> Self {
         self.own.push((property.into(), value.into()));
@@ -348,6 +348,12 @@ impl Builder {
             !is_read,
             "not one of the topics that are read",
         )
+    }
+
+    /// Whether a group that has committed nothing begins with what comes next.
+    pub(crate) fn begins_at_the_end(&self) -> bool {
+        let reset = self.client.get("auto.offset.reset");
+        reset.is_some_and(|reset| ["latest", "largest", "end"].contains(&reset))
     }
 
     /// What becomes of the exhausted records of a topic.

@@ -91,8 +91,10 @@ pub(crate) struct Snapshot {
 /// What a tenure begins from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Start {
-    /// The committed offset, if there is one.
-    pub(crate) base: Option<u64>,
+    /// Where it is read from.
+    pub(crate) base: u64,
+    /// Whether that is committed.
+    pub(crate) is_committed: bool,
     pub(crate) stored: Option<Stored>,
 }
 
@@ -114,7 +116,7 @@ impl Tenure {
         start: Start,
         bell: Arc<Bell>,
     ) -> Self {
-        let base = start.base.unwrap_or(0);
+        let base = start.base;
         let mut state = State {
             tracker: Tracker::new(base),
             next: None,
@@ -123,7 +125,7 @@ impl Tenure {
             memory: None,
             held: HashMap::default(),
             version: 0,
-            committed: start.base.map(|base| (0, base as i64)),
+            committed: start.is_committed.then_some((0, base as i64)),
         };
         if let Some(stored) = start.stored {
             state.fingerprint = Some(stored.fingerprint);

@@ -80,7 +80,7 @@ async fn a_commit_that_fails_is_seen_and_tried_again() {
     let cluster = cluster(1);
     produce(&cluster, &[(Some("a"), Some("x")), (Some("b"), Some("x"))]).await;
     let refuse = |times: usize| {
-        let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION;
+        let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
         cluster.request_errors(RDKafkaApiKey::OffsetCommit, &vec![error; times]);
     };
     refuse(3);

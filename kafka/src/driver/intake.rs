@@ -129,7 +129,8 @@ impl Driver {
             tracing::warn!(target: "keyqueue_kafka", topic = &*old.topic, partition = old.partition, from, next, "a record came out of order: the partition is read again");
         }
         let start = Start {
-            base: Some(from),
+            base: from,
+            is_committed: false,
             stored: None,
         };
         let by_key = matches!(self.shared.settings.order, OrderBy::Key);

@@ -41,6 +41,8 @@ use rebalance::{Leaving, Rebalancing};
 
 /// The longest the driver sleeps, as the callbacks that wake it may be missed.
 const DOZE: Duration = Duration::from_millis(20);
+/// The events that are served in a turn.
+const EVENTS: usize = 8;
 /// How often it looks at what has no callback: the limits, and whether the client has failed.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -172,11 +174,18 @@ impl Driver {
     fn poll_events(&mut self) -> Result<bool, Error> {
         let mut busy = false;
         let client = Arc::clone(&self.client);
-        while let Some(polled) = client.poll(Duration::ZERO) {
-            busy = true;
-            match polled {
-                Ok(message) => self.stray(&message),
-                Err(error) => self.note_error(error)?,
+        // A poll that has served a log line or an event returns nothing, as one that found nothing.
+        let mut nothing = 0;
+        while nothing < EVENTS {
+            match client.poll(Duration::ZERO) {
+                None => nothing += 1,
+                Some(polled) => {
+                    busy = true;
+                    match polled {
+                        Ok(message) => self.stray(&message),
+                        Err(error) => self.note_error(error)?,
+                    }
+                }
             }
         }
         let events = client.context().events();

@@ -138,11 +138,8 @@ impl Driver {
         self.rebalancing = Rebalancing::Idle;
         let mut list = TopicPartitionList::with_capacity(loaded.len());
         for loaded in &loaded {
-            let offset = match loaded.start.base {
-                Some(base) => Offset::Offset(i64::try_from(base).unwrap_or(i64::MAX)),
-                // By `auto.offset.reset`.
-                None => Offset::Invalid,
-            };
+            // Always a number: librdkafka may stop for good if it has to find one while the partition is paused.
+            let offset = Offset::Offset(i64::try_from(loaded.start.base).unwrap_or(i64::MAX));
             let mut element = list.add_partition(&loaded.topic, loaded.partition);
             if let Err(error) = element.set_offset(offset) {
                 self.note_error(error)?;

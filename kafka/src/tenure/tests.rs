@@ -11,7 +11,12 @@ use crate::metadata::{self, Metadata, Stored};
 use crate::record::Inner;
 
 fn tenure(by_key: bool, base: Option<u64>, stored: Option<Stored>) -> Arc<Tenure> {
-    let start = Start { base, stored };
+    let (is_committed, base) = (base.is_some(), base.unwrap_or(0));
+    let start = Start {
+        base,
+        is_committed,
+        stored,
+    };
     Arc::new(Tenure::new(
         ("topic".into(), 0, 0),
         by_key,
