@@ -6,6 +6,7 @@ source "$(dirname "$0")/../lib.sh"
 private=()
 [[ ${1:-} != internals ]] || private=(--document-private-items)
 export RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings"
-cargo doc --workspace --exclude keyqueue-kafka --exclude ledger --no-deps --all-features "${private[@]}"
-# Its features need libraries of the system.
-cargo doc -p keyqueue-kafka --no-deps "${private[@]}"
+# The features of keyqueue-kafka need libraries of the system.
+kafka=(keyqueue-kafka ledger)
+cargo doc --workspace "${kafka[@]/#/--exclude=}" --no-deps --all-features "${private[@]}"
+cargo doc "${kafka[@]/#/--package=}" --no-deps "${private[@]}"

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/../lib.sh"
 
 component clippy clippy
-# Features of keyqueue-kafka need libraries of the system.
+# The features of keyqueue-kafka need libraries of the system.
 kafka=(keyqueue-kafka ledger)
 cargo clippy --workspace "${kafka[@]/#/--exclude=}" --all-features --all-targets -- -D warnings
 cargo clippy "${kafka[@]/#/--package=}" --all-targets -- -D warnings

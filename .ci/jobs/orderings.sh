@@ -4,7 +4,7 @@
 # ordering of an exchange) belongs to the same access. The unit tests' own counters are left out.
 source "$(dirname "$0")/../lib.sh"
 
-find src -name "*.rs" ! -name tests.rs ! -path "*/tests/*" -print0 | sort -z | xargs -0 awk '
+find src kafka/src -name "*.rs" ! -name tests.rs ! -path "*/tests/*" -print0 | sort -z | xargs -0 awk '
     FNR == 1 { explained = covered = -9 }
     /^[[:space:]]*\/\/ Ordering: / { explained = FNR }
     /^[[:space:]]*\/\// { next }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The packages with servers, the soak and the comparison: .ci/jobs/programs.sh build|doctests|nats|dispatch|kube|board|browser|soak|compare|apiserver.
+# The packages with servers, the soak and the comparison: .ci/jobs/programs.sh build|doctests|nats|dispatch|kafka|kube|board|browser|soak|compare|apiserver.
 #
-# `build` builds their tests and programs with few calls, so that each dependency is compiled once, and installs nats-server; the
+# `build` builds their tests and programs with few calls, so that each dependency is compiled once, and installs the servers; the
 # others run what it has built, without cargo, so that they wait for no build. Alone, each builds first. `compare` is built by itself.
 source "$(dirname "$0")/../lib.sh"
 shopt -s extglob
@@ -27,14 +27,18 @@ END
 }
 
 selected=("${packages[@]/#/--package=}" --all-features)
+# With its features it needs libraries of the system.
+kafka=(--package=keyqueue-kafka --package=ledger)
 build() {
     mkdir -p "$target/ci"
     : >"$built.partial"
     programs "${selected[@]}" --tests --bins
+    programs "${kafka[@]}" --tests --bins
     # With the features of `cargo test`, for which it is a part of what that builds; and so with the smallest of its tests.
     programs --bin keyqueue-soak --test visibility
     # The tests of nats and of the board start it.
     nats/server.sh
+    kafka/broker.sh
     mv "$built.partial" "$built"
 }
 
@@ -59,6 +63,7 @@ build)
     ;;
 doctests)
     cargo test "${selected[@]}" --doc
+    cargo test "${kafka[@]}" --doc
     ;;
 nats)
     run keyqueue-nats-model test '*'
@@ -67,6 +72,11 @@ nats)
 dispatch)
     run dispatch test '*'
     run dispatch bin dispatch run
+    ;;
+kafka)
+    run keyqueue-kafka test '*'
+    run ledger test '*'
+    run ledger bin ledger run
     ;;
 # On a real API server, if it is built, which takes a quarter of an hour.
 kube)

@@ -30,5 +30,6 @@ check() {
 }
 check src/docs/semantics.md BCDFGLMPSTVWX "tests loom-tests fuzz checks benches/paths.rs src/docs/how_to/mod.rs board/tests" board/src
 check nats/docs/promises.md N "nats/src nats/tests nats/model nats/dispatch"
+check kafka/docs/promises.md R "kafka/src kafka/tests kafka/ledger"
 check kube/docs/promises.md K kube/tests kube/src
 exit "$failed"
