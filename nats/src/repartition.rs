@@ -12,10 +12,16 @@
 use std::time::Duration;
 
 use async_nats::Client;
+use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::kv::Store;
+use async_nats::jetstream::message::{Message, PublishMessage};
 use async_nats::jetstream::{self, Context};
 use tokio::time::sleep;
 
+use crate::fleet::attempts::epoch_of;
 use crate::layout::Layout;
+use crate::scan::scan;
 use crate::stream::{self, is_missing};
 use crate::{Config, Error};
 
@@ -53,7 +59,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> {
     config.check()?;
     let context = jetstream::new(client.clone());
-    let [store, _] = stream::buckets(&context, config).await?;
+    let [store, counts] = stream::buckets(&context, config).await?;
     let layout = Layout::read(&store, config).await?;
     if layout.next.unwrap_or(config.partitions) != config.partitions {
         return Err(config.other_partitions(layout.to_string()));
@@ -81,6 +87,7 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
                 sleep(LOOK).await;
             }
         }
+        note_epochs(&context, &counts, config).await?;
         let done = Layout {
             now: config.partitions,
             next: None,
@@ -122,6 +129,35 @@ async fn is_drained(context: &Context, name: &str) -> Result<bool, Error> {
             error,
         )),
     }
+}
+
+/// Notes the highest epoch that any partition has had as that of each new partition: a key goes from one to another, and its fences
+/// only grow, also if the bucket of owners was made again with lower revisions (N14).
+async fn note_epochs(context: &Context, counts: &Store, config: &Config) -> Result<(), Error> {
+    let doing = || format!("noting epochs in the bucket {}", counts.name);
+    let all = format!("{}*.e.*", counts.prefix);
+    let found = scan(&counts.stream, all, DeliverPolicy::All, usize::MAX).await;
+    let found = found.map_err(Error::server(doing()))?.messages;
+    let epoch = |record: &Message| std::str::from_utf8(&record.payload).ok()?.parse().ok();
+    let highest: u64 = found.iter().filter_map(epoch).max().unwrap_or(0);
+    for partition in 0..config.partitions {
+        let subject = epoch_of(counts, config, partition);
+        let there = found.iter().find(|record| *record.subject == *subject);
+        let revision = there.map(|record| record.info().map(|info| info.stream_sequence));
+        let revision = revision.transpose().map_err(Error::server(doing()))?;
+        let record = PublishMessage::build()
+            .payload(highest.to_string().into())
+            .expected_last_subject_sequence(revision.unwrap_or(0));
+        let write = async { context.send_publish(subject, record).await?.await };
+        match write.await {
+            // Otherwise another process has ended the change, and there may be owners.
+            Err(error) if error.kind() != PublishErrorKind::WrongLastSequence => {
+                return Err(Error::server(doing())(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Deletes the streams of other numbers of partitions. They were drained before the layout was written. One that takes messages, or has

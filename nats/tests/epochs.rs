@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::jetstream;
-use keyqueue_nats::{Config, Producer, Verdict, create};
+use keyqueue_nats::{Config, Producer, Verdict, create, repartition};
 use servers::nats::Server;
 use servers::until;
 
@@ -99,6 +99,33 @@ async fn the_bucket_is_made_again_after_its_replicas_were_killed() {
 #[tokio::test]
 async fn the_bucket_is_made_again_while_a_replica_runs() {
     a_clock_that_steps_back(End::Runs).await;
+}
+
+/// The epochs are as high as before because their base was raised. That of the partitions of another number is not.
+#[tokio::test]
+async fn the_number_of_partitions_is_changed_after_the_bucket_was_made_again() {
+    let old = config();
+    let new = Config {
+        partitions: 7,
+        ..old.clone()
+    };
+    let Some((server, client, _)) = created(&old).await else {
+        return;
+    };
+    let log = Log::default();
+    for (rounds, name) in [(1, "a"), (2, "b")] {
+        let replica = Replica::logging(&server, &old, name, &log).await;
+        round(&server, &old, &log, rounds).await;
+        replica.leave().await;
+        if rounds == 1 {
+            made_again(&server, &old).await;
+        }
+    }
+    repartition(&client, &new).await.unwrap();
+    let replica = Replica::logging(&server, &new, "c", &log).await;
+    round(&server, &new, &log, 3).await;
+    grows(&log, 3);
+    replica.leave().await;
 }
 
 /// Thousands of failures in a second, which are counted on the server, are more records than the milliseconds that they take.

@@ -168,7 +168,7 @@ async fn a_crowd_in_back_off_gets_new_messages() {
 async fn a_crowd_that_changes_its_owner_comes_behind_healthy_keys() {
     const CROWD: usize = 300;
     let config = one();
-    let Some((server, client, producer)) = created(&config).await else {
+    let Some((_server, client, producer)) = created(&config).await else {
         return;
     };
     let batch = (0..CROWD).map(|n| (format!("poison-{n}"), String::new()));

@@ -2,7 +2,7 @@
 //! bucket of owners, whose revisions it would raise.
 //!
 //! An owner notes its epoch as the record `<partitions>.e.<partition>` before it receives. If it finds a higher one, the bucket of owners is
-//! not the former one, and the owner needs a higher epoch (N14).
+//! not the former one, and the owner needs a higher epoch (N14). `repartition` notes the highest one for each new partition.
 //!
 //! A failure is written to the bucket as the record `<partitions>.a.<partition>.<key>`, and a success removes it. Each owner reads the
 //! records of its partition while it begins to receive, and until it has them, which takes the longer the more keys fail, those of each
@@ -19,6 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
@@ -190,7 +191,7 @@ pub(crate) fn is_guilty(deaths: u32, config: &Config) -> bool {
 pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats::Error> {
     let store = &shared.counts;
     let Fence { partition, epoch } = fence;
-    let subject = format!("{}{}.e.{partition}", store.prefix, shared.config.partitions);
+    let subject = epoch_of(store, &shared.config, partition);
     let (highest, revision) = match store.stream.get_last_raw_message_by_subject(&subject).await {
         Ok(record) => {
             let text = std::str::from_utf8(&record.payload)?;
@@ -213,6 +214,11 @@ pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats
 fn count(payload: &[u8]) -> u32 {
     let text = std::str::from_utf8(payload).ok();
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The subject of the record with the highest epoch of a partition.
+pub(crate) fn epoch_of(counts: &Store, config: &Config, partition: u16) -> String {
+    format!("{}{}.e.{partition}", counts.prefix, config.partitions)
 }
 
 /// What the subjects of the counts of a partition begin with.

@@ -9,7 +9,7 @@
 //! ```
 
 mod acks;
-mod attempts;
+pub(crate) mod attempts;
 pub(crate) mod bucket;
 mod delivery;
 mod driver;
