@@ -1,5 +1,5 @@
-//! Imports a log into a SQLite table: many rows in a transaction, each good row once, and each bad one into a table of dead
-//! letters, also if the program is killed and started again.
+//! Imports a log into a SQLite table, many rows in a transaction. Each good line becomes one row, and each bad line goes into a
+//! table of dead letters, also if the program is killed and started again.
 //!
 //! `cargo run --release -p keyqueue-examples --features sqlite --example import -- --database FILE LOG`
 //!
@@ -11,14 +11,14 @@
 //!     database <-- from time to time: which lines are finished (tracker.progress) <----'
 //! ```
 //!
-//! A transaction that meets a bad line is rolled back, and names the line: the others are tried again without it, and the bad
-//! one alone. If the database itself fails, each line of the batch is retried.
+//! A transaction that meets a bad line is rolled back, and the function marks the line. The other lines are tried again
+//! without it, and the bad one alone. If the database itself fails, each line of the batch is retried.
 //!
-//! What is finished is stored after it was committed, so a program that is killed reads some lines again: their rows are there,
-//! and stay as they are. The queue holds a limited number of lines, and so does the tracker.
+//! The program stores what is finished after the commit. So after a kill it reads some lines again; their rows are there, and
+//! stay as they are. The queue and the tracker hold a limited number of lines.
 //!
-//! The log must only grow; its last line is imported when it has its newline. SIGTERM or Ctrl-C ends the program when what it has read is
-//! imported. Exit code: 0, 1 if something cannot be read or written, 2 if the arguments are wrong.
+//! The log must only grow. Its last line is imported when it has its newline. At SIGTERM or Ctrl-C the program imports what it
+//! has read, and ends. Exit code: 0, 1 if something cannot be read or written, 2 if the arguments are wrong.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
