@@ -90,23 +90,45 @@ impl<K, V> Core<K, V> {
         }
     }
 
-    /// Decides about a delay of a pinned key, of a retry or not. Returns its level, or what the key is if the delay merges
-    /// into that.
+    /// Decides about a delay of a pinned key. Returns its level, or what the key is if the delay merges into that.
+    #[inline]
     pub(super) fn meet_add(
         &self,
         pin: &Pin<K>,
         level: Level,
-        retry: bool,
+        share: &mut Share<'_>,
     ) -> Result<Level, node::Added<K>> {
         match self.meeting {
-            Some(meeting) if meeting.wait_for_retries && retry => {
-                let dirty = pin.state().end_dirty();
-                Ok(dirty.map_or(level, |dirty| level.min(dirty)))
+            None => Ok(level),
+            Some(meeting) => self.meet_add_by(meeting, pin, level, share),
+        }
+    }
+
+    #[inline(never)]
+    fn meet_add_by(
+        &self,
+        meeting: Meeting,
+        pin: &Pin<K>,
+        level: Level,
+        share: &mut Share<'_>,
+    ) -> Result<Level, node::Added<K>> {
+        if meeting.wait_for_retries && share.is_retry() {
+            if pin
+                .delay()
+                .pending()
+                .is_some_and(|pending| !pending.is_retry())
+            {
+                // That delay is about to become a retry: it takes room as one, and its own is given back.
+                share.admit(true, || true);
+                share.spend();
+                share.receive(false);
             }
-            Some(meeting) if meeting.supersede => {
-                self.merge_delay(pin, level).map_or(Ok(level), Err)
-            }
-            _ => Ok(level),
+            let dirty = pin.state().end_dirty();
+            return Ok(dirty.map_or(level, |dirty| level.min(dirty)));
+        }
+        match meeting.supersede {
+            true => self.merge_delay(pin, level).map_or(Ok(level), Err),
+            false => Ok(level),
         }
     }
 

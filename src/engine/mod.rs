@@ -276,7 +276,7 @@ impl<K, V> Core<K, V> {
         }
         let shard = self.lock_for_delay(&pin, share);
         let retry = share.is_retry();
-        let level = match self.meet_add(&pin, level, retry) {
+        let level = match self.meet_add(&pin, level, share) {
             Ok(level) => level,
             Err(merged) => {
                 drop(shard);
@@ -295,15 +295,10 @@ impl<K, V> Core<K, V> {
             Registered::Closed => return Some((Added::ShutDown, false)),
             Registered::New => share.spend(),
             Registered::Moved | Registered::Kept => {}
-            Registered::Turned { .. } => {
-                // The room of the delay that it was is given back.
-                share.spend();
-                share.receive(false);
-            }
         }
         self.note(Event::Retried);
         self.driver.start(self);
-        Some((Added::Delayed, registered.is_used()))
+        Some((Added::Delayed, registered != Registered::Kept))
     }
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.

@@ -276,8 +276,8 @@ impl<K, V> Core<K, V> {
             Some(entry) => self.notify_ready(self.push_extras(entry)),
             None => self.finished((None, closed)),
         }
-        self.notify_ready(ready);
         if let Some(ordered) = &extras.ordered {
+            self.notify_ready(ready);
             self.note_finished(ordered);
         }
     }

@@ -93,17 +93,13 @@ pub(crate) enum Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
     /// The delay is pending; the caller owes the wheel an entry with this stamp. `moved` says
-    /// whether it replaced another delay, whose entry is stale now, and `turned` whether that was no retry, and this one is.
-    Pending {
-        stamp: Stamp,
-        moved: bool,
-        turned: bool,
-    },
+    /// whether it replaced another delay, whose entry is stale now.
+    Pending { stamp: Stamp, moved: bool },
     /// The pending delay was kept.
     Kept,
     /// It was kept, and is more urgent now, or a retry: it is set again, so the caller owes the wheel an entry, and the
     /// one that is there is stale.
-    Raised { stamp: Stamp, turned: bool },
+    Raised(Stamp),
     /// The key was not admitted.
     Refused,
     /// The queue is shut down.
@@ -219,15 +215,11 @@ impl Delay {
             // passes on what happened before the delay was set. The Acquire lets a moved delay also
             // pass on what happened before the one it replaces.
             match word.compare_exchange_weak(seen, stamp, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) if kept.is_some() => return Set::Raised(Stamp(stamp)),
                 Ok(_) => {
-                    let (stamp, moved) = (Stamp(stamp), pending.is_some());
-                    return match kept {
-                        Some(_) => Set::Raised { stamp, turned },
-                        None => Set::Pending {
-                            stamp,
-                            moved,
-                            turned,
-                        },
+                    return Set::Pending {
+                        stamp: Stamp(stamp),
+                        moved: pending.is_some(),
                     };
                 }
                 Err(now) => seen = now,

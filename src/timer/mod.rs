@@ -60,7 +60,6 @@ use crate::time::clock::{self, Clock};
 use crate::time::nanos;
 use limits::Limits;
 pub(crate) use limits::Wait;
-pub(crate) use retries::Registered;
 use wheel::{Polled, Wheel};
 
 /// The most registrations that a registering thread moves to the wheel for the driver.
@@ -111,6 +110,21 @@ pub(crate) struct Timer<K> {
 /// [`Timer::clear`].
 #[must_use]
 pub(crate) struct Ended<K>(Option<Wheel<Entry<K>>>);
+
+/// The result of delaying a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Registered {
+    /// The key had no pending delay.
+    New,
+    /// The key had one, which was moved.
+    Moved,
+    /// The key had one, which was kept.
+    Kept,
+    /// The key had none, and was not admitted.
+    Refused,
+    /// The queue is shut down.
+    Closed,
+}
 
 /// The result of a turn of the driver.
 pub(crate) enum Turn {
@@ -187,17 +201,24 @@ impl<K> Timer<K> {
             }
         };
         drop(lock);
-        let registered = Registered::of(set);
         match set {
-            Set::Pending { stamp, .. } | Set::Raised { stamp, .. } => {
-                if registered != Registered::New {
-                    self.note_stale();
-                }
+            Set::Pending {
+                stamp,
+                moved: false,
+            } => self.register(stamp.due(), Entry { pin, stamp }),
+            Set::Pending { stamp, moved: true } | Set::Raised(stamp) => {
+                self.note_stale();
                 self.register(stamp.due(), Entry { pin, stamp });
             }
             Set::Kept | Set::Refused | Set::Closed => pin.unpin(),
         }
-        registered
+        match set {
+            Set::Pending { moved: false, .. } => Registered::New,
+            Set::Pending { moved: true, .. } => Registered::Moved,
+            Set::Kept | Set::Raised(_) => Registered::Kept,
+            Set::Refused => Registered::Refused,
+            Set::Closed => Registered::Closed,
+        }
     }
 
     /// Notes that a delay was moved or cancelled while its entry waits.
