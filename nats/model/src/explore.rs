@@ -12,6 +12,8 @@ struct Explore {
     /// Replicas that are there in the beginning; the others join at any time.
     launched: usize,
     faults: u32,
+    /// The highest epoch of a former bucket.
+    former: u64,
     /// Which faults.
     which: fn(&Move) -> bool,
     horizon: u64,
@@ -25,6 +27,7 @@ impl Model for Explore {
     fn init_states(&self) -> Vec<World> {
         let settled = |rates: &Vec<u64>| {
             let mut world = World::new(self.partitions, rates);
+            world.noted.fill(self.former);
             for replica in 0..self.launched {
                 world.make(Move::Launch(replica));
                 world.settle();
@@ -99,6 +102,9 @@ fn sometimes(event: Event) -> Property<Explore> {
         Event::Resumed => Property::sometimes("resumed", |_, world: &World| {
             world.events.contains(&Event::Resumed)
         }),
+        Event::Raised => Property::sometimes("raised", |_, world: &World| {
+            world.events.contains(&Event::Raised)
+        }),
     }
 }
 
@@ -109,6 +115,7 @@ fn an_owner_and_another_replica() {
         rates: vec![vec![6, 8], vec![8, 6]],
         launched: 2,
         faults: 2,
+        former: 0,
         which: |_| true,
         horizon: 6,
         expected: vec![sometimes(Event::TakenOver), sometimes(Event::Resumed)],
@@ -123,6 +130,7 @@ fn an_owner_whose_renewals_end_as_unknown() {
         rates: vec![vec![6, 8]],
         launched: 2,
         faults: 3,
+        former: 0,
         which: |fault| matches!(fault, Move::HoldAck(_) | Move::Stall(0) | Move::Pause(0)),
         horizon: 5,
         expected: vec![sometimes(Event::Moved)],
@@ -137,6 +145,7 @@ fn a_replica_joins_an_owner_of_two_partitions() {
         rates: vec![vec![6, 8], vec![8, 6]],
         launched: 1,
         faults: 1,
+        former: 0,
         which: |_| true,
         horizon: 7,
         expected: vec![sometimes(Event::TakenOver), sometimes(Event::Moved)],
@@ -151,6 +160,7 @@ fn two_replicas_start() {
         rates: vec![vec![6, 8], vec![8, 6]],
         launched: 0,
         faults: 1,
+        former: 0,
         which: |_| true,
         horizon: 7,
         expected: vec![sometimes(Event::TakenOver), sometimes(Event::Adopted)],
@@ -165,9 +175,26 @@ fn three_replicas_and_two_partitions() {
         rates: vec![vec![6, 8, 7], vec![8, 6, 7]],
         launched: 3,
         faults: 1,
+        former: 0,
         which: |_| true,
         horizon: 8,
         expected: vec![sometimes(Event::TakenOver), sometimes(Event::Moved)],
+    }
+    .run();
+}
+
+/// The bucket was made again with lower revisions, and its owners claim their partitions under higher epochs.
+#[test]
+fn two_replicas_start_with_a_bucket_whose_revisions_are_too_low() {
+    Explore {
+        partitions: 1,
+        rates: vec![vec![6, 8], vec![8, 6]],
+        launched: 0,
+        faults: 1,
+        former: 1_000_000,
+        which: |_| true,
+        horizon: 7,
+        expected: vec![sometimes(Event::TakenOver), sometimes(Event::Raised)],
     }
     .run();
 }

@@ -26,6 +26,8 @@ pub(super) enum Move {
     /// The read fails.
     LoseRead(usize, Key),
     HandedOver(usize, u16),
+    /// The epoch is noted.
+    Note(usize, u16),
     Pause(usize),
     Wake(usize),
     Kill(usize),
@@ -85,6 +87,12 @@ impl World {
                     .iter()
                     .map(|key| Move::Read(index, key.clone())),
             );
+            let member = replica.member.as_ref();
+            if member.is_some_and(|member| self.now(index) < member.may_begin_until()) {
+                let new = replica.receiving.iter();
+                let new = new.filter(|(_, receiving)| receiving.is_high.is_none());
+                moves.extend(new.map(|(partition, _)| Move::Note(index, *partition)));
+            }
         }
         moves
     }
@@ -197,6 +205,7 @@ impl World {
                     self.step(replica, Input::HandedOver { partition, epoch });
                 }
             }
+            Move::Note(replica, partition) => self.note(replica, partition),
             Move::Pause(replica) => self.replicas[replica].paused = true,
             Move::Wake(replica) => self.replicas[replica].paused = false,
             Move::Kill(replica) => self.kill(replica),
@@ -220,7 +229,17 @@ impl World {
         let Flight {
             key, value, expect, ..
         } = self.flights[index].clone();
-        self.flights[index].applied = Some(self.bucket.write(key, Some(value), expect));
+        let end = self.bucket.write(key.clone(), Some(value.clone()), expect);
+        if let (Key::Partition(partition), Value::Owned { base, .. }, WriteEnd::Written(revision)) =
+            (key, value, end)
+        {
+            let highest = &mut self.claimed[usize::from(partition)];
+            if base + revision <= *highest {
+                self.wrong = Some(format!("partition {partition} is claimed below {highest}"));
+            }
+            *highest = base + revision;
+        }
+        self.flights[index].applied = Some(end);
     }
 
     fn acknowledge(&mut self, index: usize) {

@@ -23,6 +23,8 @@ fn walks() {
             .map(|_| random.u64(6..=8))
             .collect();
         let mut world = World::new(random.u16(1..=3), &rates);
+        let former = random.choice([0, 1_000_000]).unwrap_or(0);
+        world.noted.fill(former);
         // Of a hundred moves.
         let (faults, free) = (random.u32(1..=8), random.u32(2..=20));
         let mut made = Vec::new();
@@ -45,7 +47,7 @@ fn walks() {
         );
     }
     println!("{events:?} in {WALKS} walks");
-    assert_eq!(events.len(), 4, "{events:?}");
+    assert_eq!(events.len(), 5, "{events:?}");
 }
 
 fn choose(world: &World, faults: u32, free: u32, random: &mut fastrand::Rng) -> Move {

@@ -19,6 +19,11 @@ pub(super) struct World {
     /// For each partition, the highest epoch under which a delivery could have begun, and the
     /// replica.
     pub(super) begun: Vec<(u64, usize)>,
+    /// For each partition, the highest epoch that an owner has noted before it began: in the beginning one of a former bucket,
+    /// whose revisions were higher.
+    pub(super) noted: Vec<u64>,
+    /// The highest epoch that a partition's record has had.
+    pub(super) claimed: Vec<u64>,
     /// What is worth seeing in the last move.
     pub(super) events: BTreeSet<Event>,
     pub(super) wrong: Option<String>,
@@ -52,6 +57,8 @@ pub(super) struct Watcher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Receiving {
     pub(super) epoch: u64,
+    /// Its epoch is noted, and not too low; `None`: not yet.
+    pub(super) is_high: Option<bool>,
     pub(super) handing_over: bool,
 }
 
@@ -79,6 +86,8 @@ pub(super) enum Event {
     Adopted,
     /// A late renewal was applied.
     Resumed,
+    /// A replica has begun a partition that it had claimed under an epoch that was too low.
+    Raised,
 }
 
 impl World {
@@ -100,6 +109,8 @@ impl World {
             replicas: rates.iter().map(replica).collect(),
             flights: Vec::new(),
             begun: vec![(0, 0); partitions.into()],
+            noted: vec![0; partitions.into()],
+            claimed: vec![0; partitions.into()],
             events: BTreeSet::new(),
             wrong: None,
             faults: 0,
@@ -185,6 +196,7 @@ impl World {
                     let handing_over = false;
                     let receiving = Receiving {
                         epoch,
+                        is_high: None,
                         handing_over,
                     };
                     if replica.receiving.insert(partition, receiving).is_some() {
@@ -241,6 +253,23 @@ impl World {
         }
     }
 
+    /// A driver notes the epoch of a partition before it receives.
+    pub(super) fn note(&mut self, index: usize, partition: u16) {
+        let noted = &mut self.noted[usize::from(partition)];
+        let Some(receiving) = self.replicas[index].receiving.get_mut(&partition) else {
+            return;
+        };
+        let is_high = receiving.epoch >= *noted;
+        receiving.is_high = Some(is_high);
+        if is_high {
+            *noted = receiving.epoch;
+            return;
+        }
+        self.events.insert(Event::Raised);
+        let above = *noted;
+        self.step(index, Input::Outranked { partition, above });
+    }
+
     /// What must always hold: see the properties of `explore`.
     pub(super) fn check(&mut self) {
         for partition in 0..self.begun.len() {
@@ -256,7 +285,7 @@ impl World {
                 }
                 owners.push(index);
                 let (highest, _) = self.begun[partition];
-                if receiving.handing_over {
+                if receiving.handing_over || receiving.is_high != Some(true) {
                     continue;
                 }
                 if receiving.epoch < highest {
@@ -321,8 +350,8 @@ impl World {
                 continue;
             };
             let receiving = replica.receiving.len();
-            let handing_over = replica.receiving.values().any(|was| was.handing_over);
-            if handing_over
+            let begins = |was: &Receiving| !was.handing_over && was.is_high == Some(true);
+            if !replica.receiving.values().all(begins)
                 || self.now(*index) >= member.may_begin_until()
                 || receiving > self.begun.len().div_ceil(live.len())
                 || member.owned().count() != receiving
