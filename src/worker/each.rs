@@ -27,9 +27,9 @@
 //! | event | what becomes of the messages |
 //! | --- | --- |
 //! | the function panics | as an error |
-//! | it fails, and has taken its message out of the value | that is lost, as a job alone loses it; the rest is retried, from its first try |
-//! | the future is cancelled | all go back in order, the message that was tried before the rest; after a shut-down they are left. With `requeue_cancelled(false)` that message is done, and the rest goes back |
-//! | it is cancelled between two messages | the rest goes back |
+//! | it fails, requeues or is cancelled, and has taken its message out of the value | that is lost, as a job alone loses it, and counts as given up; the rest goes back, from its first try |
+//! | the future is cancelled | all go back in order, the message that was tried before the rest; after a shut-down they are left. With `requeue_cancelled(false)` that message is done, and the rest goes back, from its first try |
+//! | it is cancelled between two messages | the rest goes back; behind the last one, the key is done already |
 //! | the report of a message is cancelled | as if its work were cancelled |
 //! | an abort, of threads | after the message that is tried, the rest goes back; after a shut-down it is left |
 //! | a shut-down | the rest is tried, one by one |
@@ -39,7 +39,8 @@
 //! The receipts of puts are with the key, and end when it is done: as [`Ended::GivenUp`] if a message was given up that the
 //! key had in hand then, and otherwise as they always do.
 //!
-//! What iterators of the list do is user code. A panic of theirs is caught, and loses the messages that they have.
+//! What iterators of the list do is user code. A panic of theirs is caught, and loses the messages that they have, which count
+//! as given up.
 
 use std::fmt;
 use std::iter;
@@ -54,7 +55,7 @@ use super::{IntoVerdict, Job, Key, Loop, Report, Workers};
 use crate::sync::catch_panic::{catch_panic, catch_panic_async, drop_caught};
 use crate::time::nanos;
 use crate::wait::let_others_run;
-use crate::{Added, ConfigError, Item, RetryOnDrop};
+use crate::{Added, ConfigError, Ended, Item, RetryOnDrop};
 
 /// How many messages of a key a worker tries, or for how long, before other keys have their turn: see [`Workers::each`].
 /// Converted from the number, the time, or both.
@@ -141,8 +142,7 @@ where
         if self.are_apart() {
             return joined;
         }
-        let none = || iter::empty().collect();
-        let mut rest = V::into_iter(joined.unwrap_or_else(none));
+        let mut rest = joined?.into_iter();
         let front = (self.front > 0).then(|| rest.by_ref().take(self.front).collect());
         self.rest = Some(rest);
         front
@@ -162,21 +162,32 @@ impl<V> Rest<V> {
     }
 
     /// Returns whether the key stays in hand, for the next message.
-    fn goes_on(&self) -> bool {
+    pub(super) fn goes_on(&self) -> bool {
         self.0.as_ref().is_some_and(|messages| messages.are_apart())
     }
 
-    /// Loads the next message as the value of the key. Returns false if there is none.
+    /// Loads the first message as the value of the key. Returns false if there is none.
     fn load<K>(&mut self, item: &mut Item<'_, K, V>) -> bool {
-        self.change(item, |messages, before| {
-            drop_caught(before);
-            messages.next()
-        });
+        self.change(item, |messages, _| messages.next());
         item.loaded().is_some_and(|loaded| loaded.is_some())
     }
 
-    /// Makes the value of the key whole again.
+    /// Goes on with the next message, if there is one and the key stays in hand: drops the one that is done or given up.
+    pub(super) fn pass<K>(&mut self, item: &mut Item<'_, K, V>) -> bool {
+        self.goes_on() && {
+            drop_caught(item.take());
+            item.go_on();
+            self.load(item)
+        }
+    }
+
+    /// Makes the value of the key whole again. A message that the function has taken is given up.
     pub(super) fn join<K>(&mut self, item: &mut Item<'_, K, V>) {
+        let is_taken = item.loaded().is_some_and(|loaded| loaded.is_none());
+        if is_taken && self.goes_on() {
+            item.end_as(Ended::GivenUp);
+            item.go_on();
+        }
         self.change(item, |messages, front| messages.join(front));
     }
 
@@ -192,21 +203,6 @@ impl<V> Rest<V> {
             .is_some_and(|messages| messages.had_no_front())
     }
 
-    /// Adds the key again with what is behind the message that was tried, if there is any.
-    pub(super) fn put_back_alone<K>(&mut self, item: &mut Item<'_, K, V>)
-    where
-        K: Send + Sync + 'static,
-        V: Send + 'static,
-    {
-        if self.goes_on() {
-            item.pass_front();
-            self.join(item);
-            if item.loaded().is_some_and(|loaded| loaded.is_some()) {
-                _ = item.add();
-            }
-        }
-    }
-
     fn change<K>(
         &mut self,
         item: &mut Item<'_, K, V>,
@@ -214,10 +210,18 @@ impl<V> Rest<V> {
     ) {
         if let (Some(messages), Some(loaded)) = (&mut self.0, item.loaded()) {
             let before = loaded.take();
-            *loaded = catch_panic(|| change(&mut **messages, before))
-                .ok()
-                .flatten();
+            match catch_panic(|| change(&mut **messages, before)) {
+                Ok(value) => *loaded = value,
+                Err(_) => item.end_as(Ended::GivenUp),
+            }
         }
+    }
+}
+
+impl<V> Drop for Rest<V> {
+    fn drop(&mut self) {
+        // That of an iterator is user code.
+        drop_caught(self.0.take());
     }
 }
 
@@ -312,6 +316,9 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     fn begin(&self, each: &Each<V>, item: &mut Item<'_, K, V>) -> (Rest<V>, Begun) {
         let value = item.take();
         let rest = value.and_then(|value| catch_panic(|| (each.apart)(value)).ok());
+        if rest.is_none() {
+            item.end_as(Ended::GivenUp);
+        }
         let Turn { messages, time } = each.turn;
         let until = (time != Duration::MAX).then(|| {
             let now = self.queue.core.timer.clock().nanos();
@@ -346,8 +353,11 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         let ends = is_stopped || added.is_ok_and(Added::is_accepted);
         if !ends {
             rest.part(item);
+            // It is refused for good.
+            (turn.most, turn.until) = (usize::MAX, None);
         }
-        ends
+        // A panic may have lost all.
+        ends || !rest.goes_on()
     }
 
     /// Settles a message. Returns the call of an async hook. Never panics.
@@ -371,19 +381,14 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         stop: &StopFlag,
     ) {
         let (mut rest, mut turn) = self.begin(each, &mut item);
-        while rest.load(&mut item) {
-            if self.ends(&mut turn, (&mut item, &mut rest), stop.is_set()) {
-                break;
-            }
+        let mut goes_on = rest.load(&mut item);
+        while goes_on && !self.ends(&mut turn, (&mut item, &mut rest), stop.is_set()) {
             let span = Span::of(self, &item);
             let began = self.epoch();
             let said = span.within(|| catch_panic(|| self.call(f, &mut item)));
             // No hook is async.
             drop(self.settle_front((&mut item, &mut rest), said, &span, began));
-            if !rest.goes_on() {
-                break;
-            }
-            item.pass_front();
+            goes_on = rest.pass(&mut item);
         }
         drop_caught(item);
     }
@@ -400,10 +405,8 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         R: IntoVerdict<Error = E>,
     {
         let (mut rest, mut turn) = self.begin(each, &mut item);
-        while rest.load(&mut item) {
-            if self.ends(&mut turn, (&mut item, &mut rest), false) {
-                break;
-            }
+        let mut goes_on = rest.load(&mut item);
+        while goes_on && !self.ends(&mut turn, (&mut item, &mut rest), false) {
             let span = Span::of(self, &item);
             let began = self.epoch();
             let mut lent = self.lend(item, rest, lane.next());
@@ -421,13 +424,13 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
                 self.end_tries(held.key());
                 (item, _, rest) = held.into_item().take_back();
             }
-            if !rest.goes_on() {
-                break;
+            goes_on = rest.pass(&mut item);
+            if goes_on {
+                let next = Lending::of(item, rest, lane.next());
+                let held = RetryOnDrop::new(next, Lending::put_back);
+                let_others_run().await;
+                (item, _, rest) = held.into_item().take_back();
             }
-            item.pass_front();
-            let held = RetryOnDrop::new(Lending::of(item, rest, lane.next()), Lending::put_back);
-            let_others_run().await;
-            (item, _, rest) = held.into_item().take_back();
         }
         drop_caught(item);
         let_others_run().await;
@@ -435,9 +438,8 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
 }
 
 impl<K, V> Item<'_, K, V> {
-    /// Drops the message that is done or given up: the delivery goes on with the next one.
-    fn pass_front(&mut self) {
-        drop_caught(self.take());
+    /// Goes on with a delivery of which something is done or given up.
+    fn go_on(&mut self) {
         let (core, held) = self.parts();
         if let Some(values) = core.values() {
             values.go_on(held);

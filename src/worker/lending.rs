@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::Key;
 use super::each::Rest;
 use super::job::{Back, Mark};
+use crate::limiter::RateLimiter;
 use crate::sync::Mutex;
-use crate::sync::catch_panic::drop_caught;
+use crate::sync::catch_panic::{catch_panic, drop_caught};
 use crate::{Ended, Item};
 
 /// Where the jobs of one task come back to.
@@ -72,6 +73,9 @@ impl<K: Key, V: Send + 'static> Lending<'_, K, V> {
     pub(super) fn put_back(self) {
         let (mut item, _, mut rest) = self.take_back();
         rest.join(&mut item);
+        if rest.has_lost_its_front() {
+            forget(&item);
+        }
         _ = item.add();
     }
 
@@ -79,6 +83,18 @@ impl<K: Key, V: Send + 'static> Lending<'_, K, V> {
     pub(super) fn give_up(self) {
         let (mut item, _, mut rest) = self.take_back();
         item.end_as(Ended::GivenUp);
-        rest.put_back_alone(&mut item);
+        if rest.goes_on() {
+            forget(&item);
+        }
+        if rest.pass(&mut item) {
+            rest.join(&mut item);
+            _ = item.add();
+        }
     }
+}
+
+/// Forgets the failures of a message that does not go back: those behind it are tried from their first try. The workers' own
+/// count ends with them, as all of their calls are cancelled together.
+fn forget<K, V>(item: &Item<'_, K, V>) {
+    let _ = catch_panic(|| item.core().limiter.forget(item.key()));
 }

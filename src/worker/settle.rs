@@ -166,6 +166,9 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         added
             .or_else(|| item.readd(false))
             .or_else(|| item.refuse());
+        if rest.has_lost_its_front() {
+            self.forget(item);
+        }
         Ok(())
     }
 

@@ -13,10 +13,10 @@ use std::time::Duration;
 use crate::common::timed::{HOUR, ms, secs};
 use crate::common::{poll, poll_until_idle, scaled, watchdog};
 use crate::jobs::{WAYS, Way};
-use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
+use keyqueue::limiter::{ItemExponentialFailure, ItemFastSlow, RateLimiter};
 use keyqueue::worker::{DeadLetters, GivenUp, IntoVerdict, Job, Outcome, Turn, Verdict, Workers};
 use keyqueue::{
-    Added, Builder, Clock, Ended, LeftReason, MockClock, Receipt, UpTo, WorkQueue, merge,
+    Added, Builder, Clock, Ended, LeftReason, MockClock, Receipt, State, UpTo, WorkQueue, merge,
 };
 
 type List = Vec<u32>;
@@ -465,6 +465,213 @@ fn a_future_that_is_cancelled_between_two_messages_puts_the_rest_back() {
         drop(run);
         let mut item = queue.try_get().unwrap();
         assert_eq!(item.take(), Some(vec![2, 3]), "{requeue}");
+    }
+}
+
+#[test] // W11 S16 S12
+fn a_future_that_is_cancelled_after_the_last_message_leaves_nothing_and_its_receipt_is_done() {
+    for ends in [false, true] {
+        let queue = list(&[]);
+        let (entry, receipt) = queue.entry(1).tracked();
+        entry.put(vec![1]);
+        let workers = Workers::new(&queue).concurrency(1).each(9);
+        let mut run = Box::pin(workers.run_async(async |_: ListJob<'static>| {}));
+        assert!(poll(&mut run, std::task::Waker::noop()).is_pending());
+        assert_eq!(receipt.ended(), Some(Ended::Done));
+        if ends {
+            assert!(queue.shut_down().is_nothing());
+        }
+        drop(run);
+        assert_eq!(queue.state(&1), State::Idle);
+        assert!(queue.shut_down().is_nothing());
+    }
+}
+
+/// Counts failures, and delays nothing.
+fn counts(builder: Builder<u64, List>) -> Builder<u64, List> {
+    builder.rate_limiter(ItemFastSlow::new(Duration::ZERO, Duration::ZERO, 0).unwrap())
+}
+
+#[test] // W11 W6 S16
+fn the_tries_of_a_message_that_is_cancelled_and_does_not_go_back_are_not_those_of_the_next() {
+    // What has taken it goes back without it; or it is done, with others behind it or before others come.
+    for (takes, is_alone) in [(true, false), (false, false), (false, true)] {
+        let (queue, _) = lists(counts);
+        queue.put(1, if is_alone { vec![1] } else { vec![1, 2] });
+        let tries = Mutex::new(Vec::new());
+        let work = async |mut job: ListJob<'static>| {
+            tries.lock().unwrap().push((message(&job), job.attempt()));
+            match tries.lock().unwrap().len() {
+                1 => return Err::<(), _>("no"),
+                2 if takes => drop(job.take()),
+                _ => {}
+            }
+            pending().await
+        };
+        let run = || {
+            let workers = Workers::new(&queue).concurrency(1);
+            let workers = workers.requeue_cancelled(takes).each(9);
+            let mut run = Box::pin(workers.run_async(&work));
+            assert!(poll_until_idle(&mut run).is_pending());
+        };
+        run();
+        if is_alone {
+            queue.put(1, vec![2]);
+        }
+        run();
+        assert_eq!(*tries.lock().unwrap(), [(1, 1), (1, 2), (2, 1)]);
+    }
+}
+
+#[test] // W11 W9 W5
+fn a_message_that_is_taken_and_requeued_is_given_up_and_the_rest_is_tried_from_its_first_try() {
+    for way in WAYS {
+        let queue = list(&[]);
+        let (entry, receipt) = queue.entry(1).tracked();
+        entry.put(vec![1, 2]);
+        let ending = Arc::clone(&queue);
+        let tries = run(*way, &queue, 9, same, move |number, job| match number {
+            1 if job.attempt() == 1 => Verdict::Retry("once"),
+            1 => {
+                _ = job.take();
+                Verdict::Ok(Outcome::Later(Duration::ZERO))
+            }
+            _ => {
+                ending.shut_down();
+                Verdict::Ok(Outcome::Done)
+            }
+        });
+        assert_eq!(tries, ["1 at 1", "1 at 2", "2 at 1"], "{way:?}");
+        assert_eq!(receipt.ended(), Some(Ended::GivenUp), "{way:?}");
+    }
+}
+
+type Calls = Arc<dyn Fn(&'static str) + Send + Sync>;
+
+/// A list whose conversions run a function: of an iterator that begins, returns a message, or is dropped, and of a list
+/// that is collected from several.
+struct Odd(List, Calls);
+
+struct OddIter(std::vec::IntoIter<u32>, Calls);
+
+impl IntoIterator for Odd {
+    type Item = (u32, Calls);
+    type IntoIter = OddIter;
+
+    fn into_iter(self) -> OddIter {
+        (self.1)("begin");
+        OddIter(self.0.into_iter(), self.1)
+    }
+}
+
+impl Iterator for OddIter {
+    type Item = (u32, Calls);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (self.1)("next");
+        Some((self.0.next()?, Arc::clone(&self.1)))
+    }
+}
+
+impl Drop for OddIter {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            (self.1)("drop");
+        }
+    }
+}
+
+impl FromIterator<(u32, Calls)> for Odd {
+    fn from_iter<I>(all: I) -> Self
+    where
+        I: IntoIterator<Item = (u32, Calls)>,
+    {
+        let (list, calls): (List, Vec<_>) = all.into_iter().unzip();
+        if list.len() > 1 {
+            calls[0]("collect");
+        }
+        Odd(list, Arc::clone(&calls[0]))
+    }
+}
+
+/// Puts messages 1, 2, 3 and 5 of key 1, which call `f`, and 4 of key 2, and runs workers in turns of one. Returns what was tried,
+/// and how the receipts have ended.
+fn odd(
+    way: Way,
+    ends: bool,
+    f: impl Fn(&'static str) + Send + Sync + 'static,
+) -> (List, [Ended; 2]) {
+    let merge = |older: &mut Odd, newer: Odd| older.0.extend(&newer.0);
+    let queue: Arc<WorkQueue<u64, Odd>> =
+        Arc::new(WorkQueue::builder().merge(merge).build().unwrap());
+    let put = |key, list, f| {
+        let (entry, receipt) = queue.entry(key).tracked();
+        entry.put(Odd(list, f));
+        receipt
+    };
+    let receipts = [
+        put(1, vec![1, 2, 3, 5], Arc::new(f)),
+        put(2, vec![4], Arc::new(|_| ())),
+    ];
+    if ends {
+        queue.shut_down();
+    }
+    let tried = Arc::new(Mutex::new(Vec::new()));
+    let (noted, ending) = (Arc::clone(&tried), Arc::clone(&queue));
+    way.run(
+        Workers::new(&queue).each(1),
+        move |mut job: Job<'_, u64, Odd>| {
+            let number = job.take().map_or(0, |list| list.0[0]);
+            noted.lock().unwrap().push(number);
+            if number == 4 {
+                ending.shut_down();
+            }
+        },
+    );
+    let tried = mem::take(&mut *tried.lock().unwrap());
+    (tried, receipts.map(Receipt::wait))
+}
+
+#[test] // W11 S15
+fn what_an_iterator_that_panics_loses_is_given_up_and_the_worker_goes_on() {
+    for way in WAYS {
+        for (at, tried) in [
+            ("begin", vec![4]),
+            ("next", vec![4]),
+            ("collect", vec![1, 4]),
+            ("drop", vec![1, 4]),
+        ] {
+            let f = move |call| {
+                if call == at {
+                    resume_unwind(Box::new("as intended"));
+                }
+            };
+            let (seen, ends) = odd(*way, false, f);
+            assert_eq!(seen, tried, "{way:?} {at}");
+            assert_eq!(ends, [Ended::GivenUp, Ended::Done], "{way:?} {at}");
+        }
+        // What has been tried before is done all the same.
+        let f = |call| {
+            if call == "drop" {
+                resume_unwind(Box::new("as intended"));
+            }
+        };
+        assert_eq!(odd(*way, true, f).0, [1, 4], "{way:?}");
+    }
+}
+
+#[test] // W11 S1
+fn a_turn_that_a_queue_refuses_to_end_is_tried_to_its_end_and_asks_no_more() {
+    for way in WAYS {
+        let collected = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&collected);
+        let f = move |call| {
+            if call == "collect" {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        assert_eq!(odd(*way, true, f).0, [1, 2, 3, 5, 4], "{way:?}");
+        assert_eq!(collected.load(Ordering::Relaxed), 1, "{way:?}");
     }
 }
 
