@@ -173,6 +173,8 @@ struct Loop<'a, K, V, E> {
     max_retries: Option<u32>,
     on_error: Option<Box<ErrorHook<'a, K, E>>>,
     on_give_up: Option<OnGiveUp<'a, K, V, E>>,
+    /// Clones the value for a report that waits.
+    clone_value: Option<fn(&V) -> V>,
     /// Keeps a key that is given up, and returns whether it does.
     dead_letters: Option<Box<Keep<'a, K, V, E>>>,
     failures: Option<Failures<K, V>>,
@@ -237,6 +239,7 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
             max_retries: None,
             on_error: None,
             on_give_up: None,
+            clone_value: None,
             dead_letters: None,
             failures: None,
             each: None,
@@ -321,7 +324,8 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
     }
 
     /// Like [`on_give_up`](Self::on_give_up), for a hook that waits, for workers that are futures.
-    /// Replaces the hook of `on_give_up`. The report has no value: that stays with the key, which may be put back.
+    /// Replaces the hook of `on_give_up`. The report has no value: that stays with the key, which may be put back. With
+    /// [`values_in_reports`](Self::values_in_reports) it has a clone.
     ///
     /// The worker holds the key until the hook's future is ready, and processes no other key
     /// meanwhile. Only then the limiter forgets the key. Panics of the hook and of its future are caught. Threads
@@ -377,6 +381,38 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
             Box::pin(async move { report.await })
         };
         self.report_to(Hook::Async(Box::new(hook)))
+    }
+
+    /// Lets the reports of [`on_give_up_async`](Self::on_give_up_async) have a clone of the value, which stays with the key until
+    /// the report is made: for a store of dead letters that is written to in a task.
+    ///
+    /// Default: they have none. If `Clone` panics, that report has none.
+    ///
+    /// ```
+    /// use keyqueue::worker::{Job, Verdict, Workers};
+    /// use keyqueue::{WorkQueue, merge};
+    ///
+    /// # fn main() -> Result<(), keyqueue::ConfigError> {
+    /// # pollster::block_on(async {
+    /// let queue = WorkQueue::builder().merge(merge::append).build()?;
+    /// queue.put("a", vec![1, 2]);
+    /// queue.shut_down();
+    /// let workers = Workers::new(&queue).each(100).values_in_reports();
+    /// workers
+    ///     .on_give_up_async(async |_, given_up| {
+    ///         assert_eq!(given_up.value.unwrap().len(), 1); // here it would be written to a table
+    ///     })
+    ///     .run_async(async |_: Job<&str, Vec<u32>>| Verdict::GiveUp("no such account"))
+    ///     .await
+    /// # })
+    /// # }
+    /// ```
+    pub fn values_in_reports(mut self) -> Self
+    where
+        V: Clone,
+    {
+        self.inner.clone_value = Some(V::clone);
+        self
     }
 
     fn report_to(mut self, hook: Hook<'a, K, V, E>) -> Self

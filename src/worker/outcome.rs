@@ -323,7 +323,8 @@ pub struct GivenUp<E, V = ()> {
     pub failure: Failure<E>,
     /// What was put for the key and is not finished. `None` if the function has taken it, or
     /// [`remove`](crate::WorkQueue::remove) a retry's; in a queue without values; and for
-    /// [`on_give_up_async`](super::Workers::on_give_up_async), where the value stays with the key.
+    /// [`on_give_up_async`](super::Workers::on_give_up_async), where the value stays with the key, unless
+    /// [`values_in_reports`](super::Workers::values_in_reports) is set.
     pub value: Option<V>,
     /// The number of retries: one less than the number of failures, and what the limiter has counted beyond
     /// that ([`Outcome::RequeueRateLimited`]). Zero if the limiter panicked before the count was known.

@@ -53,6 +53,23 @@ impl<K, V> Lost<'_, '_, K, V> {
         }
     }
 
+    /// Returns a clone of the value, unless that panics.
+    fn clone_value(&mut self, clone: fn(&V) -> V) -> Option<V> {
+        let clone = |value: &V| catch_panic(|| clone(value)).ok();
+        match self {
+            Lost::Held(item) => clone(item.loaded()?.as_ref()?),
+            // It is closed, and nobody else delivers it: while it is cloned, which is user code, it is taken out.
+            Lost::Dropped(key) => {
+                let (core, pin) = key.parts();
+                let carried = pin.carried(&core.values()?.carries);
+                let value = carried.take_waiting()?;
+                let cloned = clone(&value);
+                carried.waiting.lock().load.value = Some(value);
+                cloned
+            }
+        }
+    }
+
     pub(super) fn take_value(&mut self) -> Option<V> {
         match self {
             Lost::Held(item) => item.take(),
@@ -272,7 +289,11 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         self.forget(key);
     }
 
-    fn pass_on(&self, mut lost: Lost<'_, '_, K, V>, given_up: GivenUp<E, V>) -> Option<Report<'a>> {
+    fn pass_on(
+        &self,
+        mut lost: Lost<'_, '_, K, V>,
+        mut given_up: GivenUp<E, V>,
+    ) -> Option<Report<'a>> {
         self.trace_given_up(lost.key(), &given_up);
         if let Some(keep) = &self.dead_letters
             && !matches!(given_up.reason, Reason::ShutDown | Reason::Dropped)
@@ -285,7 +306,10 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
                 hook(lost, given_up);
                 None
             }
-            Hook::Async(hook) => Some(hook(lost.handle(), given_up)),
+            Hook::Async(hook) => {
+                given_up.value = self.clone_value.and_then(|clone| lost.clone_value(clone));
+                Some(hook(lost.handle(), given_up))
+            }
         }
     }
 

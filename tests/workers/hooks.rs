@@ -11,7 +11,7 @@ use crate::common::timed::{HOUR, built, ms};
 use crate::common::{poll_until_idle, take_all};
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Job, Outcome, Reason, Verdict, Workers};
-use keyqueue::{Added, WorkQueue};
+use keyqueue::{Added, WorkQueue, merge};
 
 #[test] // W7
 fn every_failure_is_seen_with_error_attempt_and_next_delay_before_a_give_up() {
@@ -190,4 +190,63 @@ fn a_future_with_a_hook_is_send_and_so_is_one_whose_errors_are_not() {
         &workers
             .run_async(async |_: Job<'_, u64>| Err::<(), Box<dyn std::error::Error>>("no".into())),
     );
+}
+
+/// A value whose clone panics if it is 7.
+#[derive(Debug, PartialEq)]
+struct Fragile(u32);
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        if self.0 == 7 {
+            std::panic::resume_unwind(Box::new("as intended"));
+        }
+        Fragile(self.0)
+    }
+}
+
+#[test] // W7 S13 S16
+fn a_report_that_waits_has_a_clone_of_the_value_if_that_is_set_and_the_key_keeps_it() {
+    for (number, sets, drops) in [
+        (1, true, false),
+        (1, false, false),
+        (7, true, false),
+        (1, true, true),
+        (7, true, true),
+    ] {
+        let queue = WorkQueue::builder()
+            .manual_timers()
+            .merge(merge::latest)
+            .build()
+            .unwrap();
+        queue.put("a", Fragile(number));
+        let values = Mutex::new(Vec::new());
+        let workers = Workers::new(&queue)
+            .concurrency(1)
+            .on_give_up_async(|_, given_up| {
+                values.lock().unwrap().push(given_up.value);
+                pending()
+            });
+        let workers = if sets {
+            workers.values_in_reports()
+        } else {
+            workers
+        };
+        let mut run = Box::pin(workers.run_async(
+            async |job: Job<'_, &str, Fragile>| match drops {
+                false => job.give_up::<(), _>("never"),
+                true => job.retry_after("later", HOUR),
+            },
+        ));
+        assert!(poll_until_idle(&mut run).is_pending());
+        // A retry is reported when a shut-down drops it.
+        queue.shut_down();
+        assert!(poll_until_idle(&mut run).is_pending());
+        let has_clone = sets && number != 7;
+        let expected = [has_clone.then(|| Fragile(number))];
+        assert_eq!(*values.lock().unwrap(), expected, "{number} {sets} {drops}");
+        drop(run);
+        let left = queue.take_left().pop().unwrap();
+        assert_eq!(left.value, Some(Fragile(number)), "{number} {sets} {drops}");
+    }
 }
