@@ -22,12 +22,6 @@ enum Command {
 fn main() -> Result<()> {
     match Options::parse().command {
         Command::Run(options) => run::run(&options),
-        Command::Member(options) => {
-            let runtime = tokio::runtime::Runtime::new()?;
-            let ended = runtime.block_on(member::run(*options));
-            // Not what a handler that blocks its thread takes.
-            runtime.shutdown_timeout(std::time::Duration::from_secs(1));
-            ended
-        }
+        Command::Member(options) => tokio::runtime::Runtime::new()?.block_on(member::run(*options)),
     }
 }

@@ -14,7 +14,7 @@ use crate::record::Inner;
 use crate::tenure::{Intake, Start, Tenure};
 
 /// The records of a partition that are taken before it is another one's turn.
-const TURN: usize = 256;
+const TURN: usize = 1024;
 /// How long a seek may take.
 const SEEK: Duration = Duration::from_secs(5);
 

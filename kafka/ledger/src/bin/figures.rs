@@ -1,7 +1,7 @@
 //! Measures keyqueue-kafka, a plain consumer of rdkafka, and Confluent's parallel consumer, one after the other on one broker, and
 //! prints tables: `kafka/broker.sh peer && cargo run --release -p ledger --bin figures`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,11 +13,11 @@ use keyqueue_kafka::{Consumer, Record, Room};
 use ledger::lab::Lab;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{Consumer as _, StreamConsumer};
-use rdkafka::message::Message;
+use rdkafka::message::{Message, OwnedMessage};
 use rdkafka::producer::{BaseRecord, Producer, ThreadedProducer};
 use servers::kafka::{Brokers, jars};
 use tokio::runtime::Runtime;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 
 /// Tables of records a second, and of latencies
@@ -111,46 +111,43 @@ fn ours(servers: &str, topic: &str, group: &str, row: Row) -> Result<f64> {
     Ok(count.rate(row.records))
 }
 
-/// A stream consumer, and a task for each partition, which handles one record after the other.
-fn plain(servers: &str, topic: &str, group: &str, row: Row) -> Result<f64> {
+/// A stream consumer. With `is_split` each record is copied for the task of its partition, which handles one after the other;
+/// without, all are handled one after the other, where they are.
+fn plain(servers: &str, topic: &str, group: &str, row: Row, is_split: bool) -> Result<f64> {
     let count = Count::of(row.records);
-    let of_run = Arc::clone(&count);
+    let runtime = Runtime::new()?;
+    let _context = runtime.enter();
     let consumer: StreamConsumer = ClientConfig::new()
         .set("bootstrap.servers", servers)
         .set("group.id", group)
         .set("auto.offset.reset", "earliest")
         .set("fetch.queue.backoff.ms", "5")
         .create()?;
-    let consumer = Arc::new(consumer);
-    Runtime::new()?.block_on(async {
-        consumer.subscribe(&[topic])?;
-        let main = Arc::clone(&consumer);
-        let of_main = Arc::clone(&of_run);
-        let events = tokio::spawn(async move {
-            loop {
-                if main.recv().await.is_ok() {
-                    handle(&of_main, row.work).await;
-                }
+    consumer.subscribe(&[topic])?;
+    runtime.block_on(async {
+        let mut tasks = HashMap::new();
+        while count.left.load(Ordering::Relaxed) > 0 {
+            let received = tokio::select! {
+                received = consumer.recv() => received?,
+                () = count.end.notified() => break,
+            };
+            if !is_split {
+                handle(&count, row.work).await;
+                continue;
             }
-        });
-        if row.partitions > 1 {
-            while consumer.assignment()?.count() < row.partitions as usize {
-                sleep(Duration::from_millis(1)).await;
-            }
-            for partition in 0..row.partitions {
-                let queue = consumer
-                    .split_partition_queue(topic, partition)
-                    .context("a queue")?;
-                let count = Arc::clone(&of_run);
+            let task = || {
+                let (sender, mut records) = mpsc::channel::<OwnedMessage>(1000);
+                let count = Arc::clone(&count);
                 tokio::spawn(async move {
-                    while queue.recv().await.is_ok() {
+                    while records.recv().await.is_some() {
                         handle(&count, row.work).await;
                     }
                 });
-            }
+                sender
+            };
+            let sender = tasks.entry(received.partition()).or_insert_with(task);
+            sender.send(received.detach()).await?;
         }
-        count.end.notified().await;
-        events.abort();
         anyhow::Ok(())
     })?;
     Ok(count.rate(row.records))
@@ -254,9 +251,11 @@ fn latency(
             .set("bootstrap.servers", servers)
             .set("group.id", group)
             .set("auto.offset.reset", "latest");
+        let runtime = Runtime::new()?;
+        let _context = runtime.enter();
         let consumer: StreamConsumer = config.create()?;
         consumer.subscribe(&[topic])?;
-        Runtime::new()?.block_on(async {
+        runtime.block_on(async {
             while count.left.load(Ordering::Relaxed) > 0 {
                 if let Ok(message) = consumer.recv().await {
                     heard(message.payload());
@@ -307,9 +306,9 @@ fn main() -> Result<()> {
         row(4, 10_000, 5, 1000, 200_000),
     ];
     println!(
-        "| records a second | plain | keyqueue-kafka | Confluent's | of plain | of Confluent's |"
+        "| records a second | a loop | a task for each partition | keyqueue-kafka | Confluent's | of a loop | of tasks | of Confluent's |"
     );
-    println!("| --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     for row in rows {
         let Row {
             partitions,
@@ -339,10 +338,20 @@ fn main() -> Result<()> {
                 },
                 ..row
             };
-            rates
-                .entry("plain")
-                .or_default()
-                .push(plain(&servers, &topic, &group("plain"), few)?);
+            rates.entry("plain").or_default().push(plain(
+                &servers,
+                &topic,
+                &group("plain"),
+                few,
+                true,
+            )?);
+            rates.entry("loop").or_default().push(plain(
+                &servers,
+                &topic,
+                &group("loop"),
+                few,
+                false,
+            )?);
             rates
                 .entry("ours")
                 .or_default()
@@ -359,9 +368,10 @@ fn main() -> Result<()> {
                 .get(who)
                 .map_or(f64::NAN, |rates| median(rates.clone()))
         };
-        let (plain, ours, peer) = (of("plain"), of("ours"), of("peer"));
+        let (one, plain, ours, peer) = (of("loop"), of("plain"), of("ours"), of("peer"));
         println!(
-            "| {name} | {plain:.0} | {ours:.0} | {peer:.0} | {:.2}x | {:.2}x |",
+            "| {name} | {one:.0} | {plain:.0} | {ours:.0} | {peer:.0} | {:.2}x | {:.2}x | {:.2}x |",
+            ours / one,
             ours / plain,
             ours / peer
         );
