@@ -176,6 +176,49 @@ impl PartitionStatus {
     }
 }
 
+impl PartitionStatus {
+    /// Sets the gauges of the partition.
+    fn show(&self, group: &str) {
+        let labels = [
+            ("group", group.to_owned()),
+            ("topic", self.topic.clone()),
+            ("partition", self.partition.to_string()),
+        ];
+        let set = |name: &'static str, value: f64| gauge!(name, &labels).set(value);
+        set("keyqueue_kafka_records", self.records as f64);
+        set("keyqueue_kafka_bytes", self.bytes as f64);
+        set("keyqueue_kafka_running", self.running as f64);
+        set("keyqueue_kafka_failing", self.failing as f64);
+        set("keyqueue_kafka_base_offset", self.base as f64);
+        set(
+            "keyqueue_kafka_finished_beyond",
+            self.finished_beyond as f64,
+        );
+        set(
+            "keyqueue_kafka_committed_offset",
+            self.committed.unwrap_or(-1) as f64,
+        );
+        let oldest = self.oldest.as_ref();
+        set(
+            "keyqueue_kafka_oldest_seconds",
+            oldest.map_or(0.0, |oldest| oldest.age.as_secs_f64()),
+        );
+    }
+
+    /// Sets the gauges of a partition that is given back: nothing of it is in memory.
+    pub(crate) fn show_gone(tenure: &Tenure, group: &str) {
+        let of = PartitionStatus::of(tenure, Duration::MAX, Instant::now());
+        PartitionStatus {
+            running: 0,
+            failing: 0,
+            finished_beyond: 0,
+            oldest: None,
+            ..of
+        }
+        .show(group);
+    }
+}
+
 impl Driver {
     /// Sets the series, and warns of stalls.
     pub(crate) fn report(&mut self) {
@@ -206,30 +249,10 @@ impl Driver {
         ] {
             counter!(name, "group" => group.clone()).absolute(count.get());
         }
-        for partition in &status.partitions {
-            let labels = [
-                ("group", group.clone()),
-                ("topic", partition.topic.clone()),
-                ("partition", partition.partition.to_string()),
-            ];
-            let set = |name: &'static str, value: f64| gauge!(name, &labels).set(value);
-            set("keyqueue_kafka_records", partition.records as f64);
-            set("keyqueue_kafka_bytes", partition.bytes as f64);
-            set("keyqueue_kafka_running", partition.running as f64);
-            set("keyqueue_kafka_failing", partition.failing as f64);
-            set("keyqueue_kafka_base_offset", partition.base as f64);
-            set(
-                "keyqueue_kafka_finished_beyond",
-                partition.finished_beyond as f64,
-            );
-            set(
-                "keyqueue_kafka_committed_offset",
-                partition.committed.unwrap_or(-1) as f64,
-            );
-            let oldest = partition.oldest.as_ref();
-            let age = oldest.map_or(0.0, |oldest| oldest.age.as_secs_f64());
-            set("keyqueue_kafka_oldest_seconds", age);
-        }
+        status
+            .partitions
+            .iter()
+            .for_each(|partition| partition.show(group));
         self.warn_of_stalls(&status);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Notes, builder, cluster, produce, run, text, until};
+use common::{Notes, builder, cluster, produce, produce_to, run, text, until};
 use keyqueue_kafka::{Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -278,6 +278,31 @@ async fn what_is_in_memory_is_bounded() {
         })
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
+async fn what_is_in_memory_of_all_partitions_is_bounded() {
+    let cluster = cluster(2);
+    let records = [(None, Some("x")); 50];
+    for partition in 0..2 {
+        produce_to(&cluster, partition, &records).await;
+    }
+    let room = Room::records(20).of_partition(20);
+    let run = run(builder(&cluster).room(room), |_| {
+        std::future::pending::<()>()
+    });
+    let held = || {
+        run.consumer
+            .status()
+            .partitions
+            .iter()
+            .map(|partition| partition.records)
+            .sum::<usize>()
+    };
+    until("it is full", || held() >= 20).await;
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(held(), 20);
+    run.drop_future();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5

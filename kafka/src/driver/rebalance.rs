@@ -13,7 +13,7 @@ use super::{Assigned, Driver};
 use crate::clerk::{Job, Loaded};
 use crate::client::Event;
 use crate::tenure::Tenure;
-use crate::{Ended, Error, OrderBy, lock};
+use crate::{Ended, Error, OrderBy, PartitionStatus, lock};
 
 /// How long the last commit of a tenure is tried, beyond the limit of its revocation.
 const COMMIT: Duration = Duration::from_secs(10);
@@ -318,6 +318,7 @@ impl Driver {
     /// Takes the records of a tenure that has ended out of the queue, so that they need no memory until their keys' turns.
     pub(super) fn forget(&self, tenure: &Tenure) {
         let held = tenure.clear();
+        PartitionStatus::show_gone(tenure, &self.shared.settings.group);
         self.shared.counts.discarded.add(held.len() as u64);
         for record in held {
             self.shared

@@ -37,6 +37,14 @@ pub(crate) fn builder(cluster: &Cluster) -> Builder {
 
 /// Produces to partition 0, in order.
 pub(crate) async fn produce(cluster: &Cluster, records: &[(Option<&str>, Option<&str>)]) {
+    produce_to(cluster, 0, records).await;
+}
+
+pub(crate) async fn produce_to(
+    cluster: &Cluster,
+    partition: i32,
+    records: &[(Option<&str>, Option<&str>)],
+) {
     let producer: FutureProducer = ClientConfig::new()
         .set("bootstrap.servers", cluster.bootstrap_servers())
         .set("message.max.bytes", "4000000")
@@ -44,7 +52,7 @@ pub(crate) async fn produce(cluster: &Cluster, records: &[(Option<&str>, Option<
         .expect("a producer");
     let mut sent = Vec::new();
     for (key, payload) in records {
-        let mut record = FutureRecord::<str, str>::to("topic").partition(0);
+        let mut record = FutureRecord::<str, str>::to("topic").partition(partition);
         record.key = *key;
         record.payload = *payload;
         sent.push(

@@ -1,0 +1,170 @@
+//! What takes long: brokers that are killed, transactions, topics that are made again, stopped members.
+
+mod common;
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::Result;
+use common::{scenario, sound};
+use ledger::lab::Lab;
+use rdkafka::ClientConfig;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use servers::kafka::Brokers;
+
+fn lab(brokers: &Brokers, name: &str, partitions: i32) -> Result<Lab> {
+    let mut lab = Lab::new(
+        env!("CARGO_BIN_EXE_ledger").as_ref(),
+        &brokers.servers(),
+        name,
+        partitions,
+    )?;
+    lab.options = ["--set", "session.timeout.ms=10000"].map(Into::into).into();
+    Ok(lab)
+}
+
+#[test] // R1, R2
+#[ignore = "takes long: the job `ignored` runs it"]
+fn brokers_of_a_cluster_that_are_killed_in_turn_lose_nothing() -> Result<()> {
+    let Some(mut brokers) = Brokers::start(3)? else {
+        return Ok(());
+    };
+    let mut lab = lab(&brokers, "cluster", 4)?;
+    lab.producing.produce(30_000, 200, 20)?;
+    lab.producing.flush()?;
+    lab.join("m0")?;
+    lab.join("m1")?;
+    for broker in 0..3 {
+        lab.finished(lab.witness.finished() + 2000)?;
+        brokers.kill(broker);
+        sleep(Duration::from_secs(5));
+        brokers.revive()?;
+    }
+    lab.producing.produce(2_000, 200, 20)?;
+    lab.producing.flush()?;
+    let seen = lab.judge()?;
+    sound(&seen);
+    println!("{} repeated", seen.repeated);
+    Ok(())
+}
+
+#[test] // R1, R2
+#[ignore = "takes long: the job `ignored` runs it"]
+fn the_only_broker_that_is_killed_and_started_again_loses_nothing() -> Result<()> {
+    let Some(mut brokers) = Brokers::start(1)? else {
+        return Ok(());
+    };
+    let mut lab = lab(&brokers, "only", 2)?;
+    lab.producing.produce(20_000, 100, 20)?;
+    lab.producing.flush()?;
+    lab.join("m0")?;
+    for _ in 0..2 {
+        lab.finished(lab.witness.finished() + 1000)?;
+        brokers.kill(0);
+        sleep(Duration::from_secs(3));
+        brokers.revive()?;
+    }
+    lab.producing.produce(1_000, 100, 20)?;
+    lab.producing.flush()?;
+    let seen = lab.judge()?;
+    sound(&seen);
+    println!("{} repeated", seen.repeated);
+    lab.committed()?;
+    println!("{}", lab.end("m0")?);
+    Ok(())
+}
+
+#[test] // R1, R2
+#[ignore = "takes long: the job `ignored` runs it"]
+fn what_a_transaction_aborts_is_not_handled_and_the_rest_is() -> Result<()> {
+    scenario("transactions", 2, &[], |lab| {
+        let producer: BaseProducer = ClientConfig::new()
+            .set("bootstrap.servers", &lab.servers)
+            .set("transactional.id", "tests")
+            .create()?;
+        let limit = Duration::from_secs(30);
+        producer.init_transactions(limit)?;
+        for transaction in 0..40 {
+            producer.begin_transaction()?;
+            for account in 0..25 {
+                let account = format!("a{account}");
+                let number = transaction / 2;
+                // Those of the aborted ones would be the same postings again.
+                let payload = format!("{number} ");
+                let record = BaseRecord::to(&lab.topic).key(&account).payload(&payload);
+                producer.send(record).map_err(|(error, _)| error)?;
+            }
+            producer.flush(limit)?;
+            match transaction % 2 {
+                0 => producer.commit_transaction(limit)?,
+                _ => producer.abort_transaction(limit)?,
+            }
+        }
+        lab.producing.produced = (0..25).map(|account| (format!("a{account}"), 20)).collect();
+        lab.join("first")?;
+        lab.finished(200)?;
+        lab.kill("first")?;
+        lab.join("second")?;
+        lab.judge()?;
+        sleep(Duration::from_secs(2));
+        let seen = lab.judge()?;
+        sound(&seen);
+        assert_eq!(seen.done - seen.repeated, 500);
+        println!("{}", lab.end("second")?);
+        Ok(())
+    })
+}
+
+#[test] // R1
+#[ignore = "takes long: the job `ignored` runs it"]
+fn a_topic_that_is_made_again_is_read_from_its_start() -> Result<()> {
+    scenario("again", 3, &["--slow", "slow"], |lab| {
+        lab.producing.one("slow", 20)?;
+        lab.producing.produce(3_000, 50, 20)?;
+        lab.producing.flush()?;
+        lab.join("first")?;
+        lab.finished(3_000)?;
+        lab.kill("first")?;
+        let topic = lab.topic.clone();
+        lab.delete(&topic)?;
+        sleep(Duration::from_secs(5));
+        lab.create(&topic, 2, &[])?;
+        sleep(Duration::from_secs(2));
+        for number in 0..1000 {
+            lab.producing.one(&format!("b{}", number % 50), 20)?;
+        }
+        lab.producing.flush()?;
+        lab.producing
+            .produced
+            .retain(|account, _| account.starts_with('b'));
+        lab.join("second")?;
+        lab.finished(4_000)?;
+        sound(&lab.witness.judge(&lab.producing.produced));
+        println!("{}", lab.end("second")?);
+        Ok(())
+    })
+}
+
+#[test] // R1, R6
+#[ignore = "takes long: the job `ignored` runs it"]
+fn a_member_that_is_stopped_beyond_its_session_commits_nothing_when_it_wakes() -> Result<()> {
+    scenario("stopped", 2, &["--work", "20"], |lab| {
+        lab.producing.produce(20_000, 100, 20)?;
+        lab.producing.flush()?;
+        lab.join("first")?;
+        lab.finished(1_000)?;
+        lab.join("second")?;
+        lab.finished(2_000)?;
+        lab.stop("first")?;
+        sleep(Duration::from_secs(12));
+        lab.go_on("first")?;
+        let mut seen = lab.judge()?;
+        // What ran when it was stopped goes on until it notices: only a fence in the resource prevents that.
+        seen.violations
+            .retain(|violation| !violation.contains("OVERLAP"));
+        sound(&seen);
+        lab.committed()?;
+        println!("{} repeated", seen.repeated);
+        Ok(())
+    })
+}
