@@ -112,6 +112,27 @@ async fn a_commit_that_fails_is_seen_and_tried_again() {
     assert_eq!((ended.finished, ended.left), (0, 0));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn the_last_commit_of_a_run_is_tried_again() {
+    let cluster = cluster(1);
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    let builder = builder(&cluster).commit_every(Duration::from_secs(3600));
+    let run = run(builder, |_| async {});
+    until("it is finished", || run.consumer.status().finished == 1).await;
+    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+    cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[error, error]);
+    let consumer = run.consumer.clone();
+    let ended = run.end().await.expect("no error");
+    assert_eq!(
+        (
+            ended.finished,
+            ended.uncommitted,
+            consumer.status().commit_errors
+        ),
+        (1, 0, 2)
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
 async fn brokers_that_take_less_metadata_get_less() {
     let cluster = cluster(1);
