@@ -230,21 +230,21 @@ impl<K, V, E> Workers<'_, K, V, E> {
     /// [`merge::append`](crate::merge::append).
     ///
     /// The value of each job is a list of one message, the first of those that wait for the key. When it is done, the function is
-    /// called for the next one. So tries are counted for a message. One that fails goes back in front of the others, and the
-    /// key is retried; one that is given up is reported alone, or kept as a [dead letter](Self::dead_letters), and the next one is
-    /// tried at once. With [`adds_wait_for_retries`](crate::Builder::adds_wait_for_retries) a message that comes meanwhile does
-    /// not cut the back-off of the one before it short.
+    /// called for the next one. So tries are counted for a message. A message that fails goes back in front of the others, and
+    /// the key is retried. A message that is given up is reported alone, or kept as a [dead letter](Self::dead_letters), and the
+    /// next one is tried immediately. With [`adds_wait_for_retries`](crate::Builder::adds_wait_for_retries) a message that is put
+    /// during a back-off does not cut it short.
     ///
-    /// `turn` is how many messages of a key are tried in a row, above 0, or for how long, or both; at least one is. If some are
-    /// left then, they go back before what came meanwhile, and the key is at the tail of the queue. In a queue that is
-    /// shut down the turn goes on, as the key would be refused.
+    /// `turn` is how many messages of a key are tried in a row, above 0, or for how long, or both; at least one is tried. If some
+    /// are left then, they go back in front of those that were put since the delivery, and the key goes to the tail of the queue.
+    /// In a queue that is shut down the turn goes on, since the key would be refused.
     ///
     /// A [receipt](crate::Receipt) ends when all messages that the key had in hand are done or given up: as
     /// [`GivenUp`](crate::Ended::GivenUp) if one of them was given up. A shut-down that drops a retry reports all messages of the
     /// key together. Metrics count the outcome of each message, and a span is that of a message; a delivery, and its
     /// [queue time](Job::queue_time), are the key's.
     ///
-    /// The iterator of the list must return the messages in the order in which the list was collected from one. Functions of
+    /// The list must keep order: its iterator must return the messages in the order in which the list was collected. Functions of
     /// [batches](Self::run_batches) are refused with an error.
     ///
     /// ```
