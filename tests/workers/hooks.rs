@@ -243,7 +243,7 @@ fn a_report_that_waits_has_a_clone_of_the_value_if_that_is_set_and_the_key_keeps
         queue.shut_down();
         assert!(poll_until_idle(&mut run).is_pending());
         let has_clone = sets && number != 7;
-        let expected = [has_clone.then(|| Fragile(number))];
+        let expected = [has_clone.then_some(Fragile(number))];
         assert_eq!(*values.lock().unwrap(), expected, "{number} {sets} {drops}");
         drop(run);
         let left = queue.take_left().pop().unwrap();
