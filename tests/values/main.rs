@@ -16,6 +16,7 @@ mod many;
 mod memory;
 mod merging;
 mod panics;
+mod parts;
 mod put_back;
 mod random;
 mod receipts;

@@ -13,7 +13,8 @@ use crate::values::Merger;
 use crate::wait::room::Share;
 use crate::{Added, KeyHandle};
 
-/// The key of an [`Entry`](super::Entry): [`Owned`], [`Borrowed`], or a reference to a [`KeyHandle`].
+/// The key of an [`Entry`](super::Entry): [`Owned`], [`Borrowed`], [`Parts`](super::parts::Parts), or a reference to a
+/// [`KeyHandle`].
 #[expect(private_bounds, reason = "sealed")]
 pub trait EntryKey<K, V>: Key<K, V> {
     /// What [`Full`](crate::Full) gives back: the key, the reference to it, or that to the handle.
@@ -38,7 +39,7 @@ impl<K, V> Clone for Spot<'_, K, V> {
 impl<K, V> Copy for Spot<'_, K, V> {}
 
 /// A key's pin, and the key itself unless it is interned by this; or the key, without room for it.
-type Pinning<K, X> = Result<(Pinned<K>, Option<X>), X>;
+pub(super) type Pinning<K, X> = Result<(Pinned<K>, Option<X>), X>;
 
 /// What an entry does with its key.
 pub(crate) trait Key<K, V>: Sized {

@@ -3,6 +3,7 @@
 mod admission;
 mod edit;
 pub(crate) mod key;
+mod parts;
 mod verbs;
 
 use std::error::Error;
