@@ -106,6 +106,18 @@ fn what_a_group_has_waiting_is_taken_back_whatever_it_waits_for() {
     }
 }
 
+#[test] // G8
+fn a_key_that_is_queued_and_delayed_is_taken_back_once() {
+    let (queue, _) = grouped(|builder| builder.capacity(2));
+    queue.add_after(("a", 1), HOUR);
+    queue.add(("a", 1));
+    let taken = sorted(queue.take_group(&"a"));
+    assert_eq!(taken, [(1, None, LeftReason::Queued)]);
+    assert_eq!(queue.counts().delayed, 0);
+    let fits = (5..).take_while(|number| queue.entry(("a", *number)).try_add().is_ok());
+    assert_eq!(fits.count(), 2);
+}
+
 #[test] // G8 V2 V3
 fn values_are_taken_back_with_their_keys_and_the_one_of_a_delivery_is_not() {
     for waits in [false, true] {
