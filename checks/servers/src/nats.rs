@@ -1,4 +1,4 @@
-//! Real nats-servers on this machine: one, or a cluster of three.
+//! Real nats-servers on this machine: one, or a cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Prepares `count` servers, 1 or 3, in this directory, with streams. They are started by `start`. `None`: there is no
+    /// Prepares `count` servers, 1 to 5, in this directory, with streams. They are started by `start`. `None`: there is no
     /// nats-server (`$NATS_SERVER`, or where `nats/server.sh` installs it).
     pub fn prepare(directory: &Path, count: usize) -> Result<Option<Self>> {
         Self::with(directory, count, Some(""))
@@ -35,14 +35,15 @@ impl Servers {
         let Some(program) = crate::server("NATS_SERVER", "nats-server", "nats/server.sh") else {
             return Ok(None);
         };
-        let ports = rig::free_ports::<6>()?;
+        let ports = rig::free_ports::<10>()?;
         let (clients, routes) = (&ports[..count], &ports[count..2 * count]);
         for index in 0..count {
             let store = directory.join(format!("server-{index}"));
             fs::create_dir_all(&store)?;
             let mut settings = format!(
-                "server_name: s{index}\nlisten: 127.0.0.1:{}\n",
-                clients[index]
+                "server_name: s{index}\nlisten: 127.0.0.1:{}\npid_file: {:?}\n",
+                clients[index],
+                store.join("pid")
             );
             if let Some(jetstream) = jetstream {
                 settings += &format!("jetstream {{ store_dir: {store:?}, {jetstream} }}\n");
@@ -91,6 +92,12 @@ impl Servers {
     /// Kills one (SIGKILL). Its store stays.
     pub fn kill(&mut self, index: usize) {
         self.processes[index] = None;
+    }
+
+    /// The process of one that runs, for a signal such as SIGSTOP.
+    pub fn process(&self, index: usize) -> Result<i32> {
+        let file = self.directory.join(format!("server-{index}/pid"));
+        Ok(fs::read_to_string(file)?.trim().parse()?)
     }
 
     /// Waits until a stream could be created.

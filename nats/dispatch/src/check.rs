@@ -216,21 +216,7 @@ impl Verdict {
 
     /// No replica began a delivery of a partition after another one has begun one under a higher epoch.
     fn check_beginnings(&mut self, directory: &Path) -> Result<()> {
-        let mut beginnings = Vec::new();
-        for entry in fs::read_dir(directory)? {
-            let path = entry?.path();
-            if path
-                .extension()
-                .is_some_and(|extension| extension == "begun")
-            {
-                for line in fs::read_to_string(&path)?.lines() {
-                    let mut numbers = line.split(' ').map(str::parse::<u64>);
-                    let mut next = || numbers.next().context("three numbers");
-                    let (partition, epoch, at) = (next()??, next()??, next()??);
-                    beginnings.push((at, partition, epoch));
-                }
-            }
-        }
+        let mut beginnings = beginnings(directory)?;
         beginnings.sort_unstable();
         let mut highest = BTreeMap::new();
         for (at, partition, epoch) in beginnings {
@@ -244,6 +230,26 @@ impl Verdict {
         }
         Ok(())
     }
+}
+
+/// Time, partition and epoch of each beginning that the replicas have written down.
+pub fn beginnings(directory: &Path) -> Result<Vec<(u64, u64, u64)>> {
+    let mut beginnings = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "begun")
+        {
+            for line in fs::read_to_string(&path)?.lines() {
+                let mut numbers = line.split(' ').map(str::parse::<u64>);
+                let mut next = || numbers.next().context("three numbers");
+                let (partition, epoch, at) = (next()??, next()??, next()??);
+                beginnings.push((at, partition, epoch));
+            }
+        }
+    }
+    Ok(beginnings)
 }
 
 impl fmt::Display for Verdict {

@@ -235,6 +235,34 @@ impl Lab {
         self.ask(subjects).await
     }
 
+    /// Deletes all consumers of the streams.
+    pub async fn delete_consumers(&self) -> Result<()> {
+        let context = jetstream::new(self.servers.ready().await?);
+        for name in self.streams().await? {
+            let stream = context.get_stream(&name).await?;
+            let consumers: Vec<String> = stream.consumer_names().try_collect().await?;
+            for consumer in consumers {
+                stream.delete_consumer(&consumer).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a replica has begun a delivery.
+    pub fn has_begun(&self, name: &str) -> bool {
+        let log = fs::metadata(self.directory.path().join(format!("{name}.begun")));
+        log.is_ok_and(|log| log.len() > 0)
+    }
+
+    /// When each partition's deliveries have begun, on the machine's clock.
+    pub fn beginnings(&self) -> Result<BTreeMap<u64, Vec<u64>>> {
+        let mut begun = BTreeMap::<_, Vec<u64>>::new();
+        for (at, partition, _) in check::beginnings(self.directory.path())? {
+            begun.entry(partition).or_default().push(at);
+        }
+        Ok(begun)
+    }
+
     /// Sends empty requests at once, and returns to how many the server has replied with success.
     async fn ask(&self, subjects: Vec<String>) -> Result<usize> {
         let client = self.servers.ready().await?;

@@ -4,6 +4,7 @@
 
 pub mod check;
 mod clock;
+pub mod faults;
 pub mod lab;
 pub mod producer;
 pub mod receiver;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use dispatch::{Connection, check, producer, receiver, replica, run};
+use dispatch::{Connection, check, faults, producer, receiver, replica, run};
 
 /// A webhook dispatcher: replicas share the endpoints, one at a time for each
 #[derive(Parser)]
@@ -17,6 +17,8 @@ struct Options {
 enum Command {
     /// Everything on this machine: kills a replica in the middle, and checks what the receiver saw
     Run(run::Options),
+    /// One fault after the other on this machine: how long no delivery of a partition begins
+    Faults(faults::Options),
     /// Runs a nats-server in this directory until Ctrl-C, with the stream and the bucket
     Server {
         /// For the server's store
@@ -38,6 +40,7 @@ enum Command {
 async fn main() -> Result<()> {
     match Options::parse().command {
         Command::Run(options) => run::run(options).await,
+        Command::Faults(options) => faults::run(options).await,
         Command::Server { directory } => run::server(&directory).await,
         Command::Create(connection) => connection.create().await,
         Command::Producer(options) => producer::run(options).await,
