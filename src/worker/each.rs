@@ -183,12 +183,12 @@ impl<V> Rest<V> {
 
     /// Makes the value of the key whole again. A message that the function has taken is given up.
     pub(super) fn join<K>(&mut self, item: &mut Item<'_, K, V>) {
-        let is_taken = item.loaded().is_some_and(|loaded| loaded.is_none());
-        if is_taken && self.goes_on() {
+        let were_apart = self.goes_on();
+        self.change(item, |messages, front| messages.join(front));
+        if were_apart && self.has_lost_its_front() {
             item.end_as(Ended::GivenUp);
             item.go_on();
         }
-        self.change(item, |messages, front| messages.join(front));
     }
 
     /// Takes it apart again: it did not go back.
