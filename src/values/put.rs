@@ -18,7 +18,8 @@ where
     /// If the key has a value that is not delivered yet, the queue's merge function merges the new
     /// value into it. A value that is put while the key is processing belongs to the next delivery. A
     /// value that is put while the key is delayed is delivered now, with the delayed one; nothing is
-    /// left to deliver when the delay ends then.
+    /// left to deliver when the delay ends then. With
+    /// [`adds_wait_for_retries`](crate::Builder::adds_wait_for_retries) it waits if the delay is a retry.
     ///
     /// Returns what `add` does; [`Added::ShutDown`] if the queue is shut down, and then the value is
     /// dropped.

@@ -597,11 +597,12 @@ impl FromIterator<(u32, Calls)> for Odd {
     }
 }
 
-/// Puts messages 1, 2, 3 and 5 of key 1, which call `f`, and 4 of key 2, and runs workers in turns of one. Returns what was tried,
+/// Puts messages of key 1, which call `f`, and 4 of key 2, and runs workers in turns of one. Returns what was tried,
 /// and how the receipts have ended.
 fn odd(
     way: Way,
     ends: bool,
+    messages: List,
     f: impl Fn(&'static str) + Send + Sync + 'static,
 ) -> (List, [Ended; 2]) {
     let merge = |older: &mut Odd, newer: Odd| older.0.extend(&newer.0);
@@ -613,7 +614,7 @@ fn odd(
         receipt
     };
     let receipts = [
-        put(1, vec![1, 2, 3, 5], Arc::new(f)),
+        put(1, messages, Arc::new(f)),
         put(2, vec![4], Arc::new(|_| ())),
     ];
     if ends {
@@ -649,17 +650,20 @@ fn what_an_iterator_that_panics_loses_is_given_up_and_the_worker_goes_on() {
                     resume_unwind(Box::new("as intended"));
                 }
             };
-            let (seen, ends) = odd(*way, false, f);
+            let (seen, ends) = odd(*way, false, vec![1, 2, 3], f);
             assert_eq!(seen, tried, "{way:?} {at}");
             assert_eq!(ends, [Ended::GivenUp, Ended::Done], "{way:?} {at}");
         }
-        // What has been tried before is done all the same.
+        // That of a list which is joined after a shut-down, or never.
         let f = |call| {
             if call == "drop" {
                 resume_unwind(Box::new("as intended"));
             }
         };
-        assert_eq!(odd(*way, true, f).0, [1, 4], "{way:?}");
+        let (seen, ends) = odd(*way, true, vec![1, 2, 3], f);
+        assert_eq!((&*seen, ends), (&[1, 4][..], [Ended::GivenUp, Ended::Done]));
+        let (seen, ends) = odd(*way, false, vec![1], f);
+        assert_eq!((&*seen, ends), (&[1, 4][..], [Ended::Done, Ended::Done]));
     }
 }
 
@@ -673,7 +677,11 @@ fn a_turn_that_a_queue_refuses_to_end_is_tried_to_its_end_and_asks_no_more() {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
         };
-        assert_eq!(odd(*way, true, f).0, [1, 2, 3, 5, 4], "{way:?}");
+        assert_eq!(
+            odd(*way, true, vec![1, 2, 3, 5], f).0,
+            [1, 2, 3, 5, 4],
+            "{way:?}"
+        );
         assert_eq!(collected.load(Ordering::Relaxed), 1, "{way:?}");
     }
 }
