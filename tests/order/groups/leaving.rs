@@ -118,6 +118,32 @@ fn a_key_that_is_queued_and_delayed_is_taken_back_once() {
     assert_eq!(fits.count(), 2);
 }
 
+#[test] // G8 T2 C8
+fn keys_that_wait_for_the_ends_of_their_intervals_are_taken_back_and_counted_no_more() {
+    let (queue, time) = grouped(|builder| builder.min_interval(HOUR));
+    for key in [("a", 1), ("b", 1)] {
+        queue.add(key);
+        queue.get().unwrap().done();
+        queue.add(key);
+    }
+    queue.add_all([("a", 2), ("b", 2)]);
+    assert_eq!(queue.len(), 4);
+    let queued = LeftReason::Queued;
+    assert_eq!(
+        sorted(queue.take_group(&"a")),
+        [(1, None, queued), (2, None, queued)]
+    );
+    assert_eq!(queue.len(), 2);
+    assert_eq!(take_all(&queue), [("b", 2)]);
+    // Its interval goes on.
+    queue.add(("a", 1));
+    assert!(queue.try_get().is_err());
+    time.advance(HOUR);
+    queue.fire_due();
+    assert_eq!(take_all(&queue), [("a", 1), ("b", 1)]);
+    assert_eq!(queue.len(), 0);
+}
+
 #[test] // G8 V2 V3
 fn values_are_taken_back_with_their_keys_and_the_one_of_a_delivery_is_not() {
     for waits in [false, true] {
