@@ -724,6 +724,26 @@ fn a_report_that_is_cancelled_puts_its_message_back_and_one_that_is_not_goes_on(
     }
 }
 
+#[test] // W11 W2
+fn the_tries_of_a_message_whose_report_is_awaited_are_not_those_of_the_next() {
+    let (queue, _) = lists(counts);
+    queue.put(1, vec![1, 2]);
+    let tries = Mutex::new(Vec::new());
+    let workers = Workers::new(&queue).concurrency(1).max_retries(1);
+    let workers = workers.on_give_up_async(|_, _| async {});
+    let mut run = Box::pin(workers.each(9).run_async(async |job: ListJob<'static>| {
+        tries.lock().unwrap().push((message(&job), job.attempt()));
+        if message(&job) == 1 {
+            Err("no")
+        } else {
+            Ok(())
+        }
+    }));
+    assert!(poll_until_idle(&mut run).is_pending());
+    drop(run);
+    assert_eq!(tries.into_inner().unwrap(), [(1, 1), (1, 2), (2, 1)]);
+}
+
 #[test] // W11 W4 W8
 fn an_abort_of_threads_ends_a_turn_after_its_message() {
     let _watchdog = watchdog(60);
