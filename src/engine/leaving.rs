@@ -15,13 +15,13 @@
 //! ```text
 //!     a thread that drains                          a worker
 //!     1 raise `leaving`                             1 finish: the key is idle, or queued
-//!     2 fence(SeqCst)                               2 fence(SeqCst)
-//!     3 register, find the keys that are not idle   3 if `leaving` is above 0: notify the drainers
+//!     2 register, fence(SeqCst)                     2 fence(SeqCst)
+//!     3 find the keys that are not idle             3 if `leaving` is above 0: notify the drainers
 //!     4 sleep until notified, look at those again
-//!     5 when all are idle: from 3, until there are none
+//!     5 when all are idle: from 2, until there are none
 //! ```
 //!
-//! The fences guarantee that the worker sees `leaving`, or the drainer sees that the key is idle. A key that was queued is
+//! The fences, of which the drainer's is that of its registration ([`crate::wait`]), guarantee that the worker sees `leaving`, or the drainer sees that the key is idle. A key that was queued is
 //! held before it is idle again, so each change that is waited for is followed by a notification.
 
 use std::any::Any;
@@ -133,8 +133,8 @@ impl<K, V> Core<K, V> {
     /// Notes that a delivery has ended, for those who wait for the end of a group's.
     #[inline]
     pub(super) fn note_finished(&self, ordered: &Ordered<K>) {
-        // Ordering: SeqCst, after the read-modify-write that has finished the key; pairs with the fence in
-        // `Leaving::begin`.
+        // Ordering: SeqCst, after the read-modify-write that has finished the key; pairs with the fence of a
+        // drainer's registration.
         fence_after_rmw();
         // Ordering: Relaxed; ordered by the fence.
         if ordered.leaving.load(Ordering::Relaxed) > 0 {
@@ -182,10 +182,8 @@ impl<'q, K, V> Leaving<'q, K, V> {
     /// Returns `None` if the queue has no groups of this type.
     pub(crate) fn begin(core: &'q Core<K, V>, group: &'q (dyn Any + Sync)) -> Option<Self> {
         let ordered = core.ordered().filter(|_| core.has_groups_of(group))?;
-        // Ordering: Relaxed; ordered by the fence.
+        // Ordering: Relaxed; ordered by the fence of the registration.
         ordered.leaving.fetch_add(1, Ordering::Relaxed);
-        // Ordering: SeqCst, after the read-modify-write; pairs with the fence in `note_finished`.
-        fence_after_rmw();
         Some(Leaving {
             core,
             group,
