@@ -21,8 +21,9 @@
 //!     5 when all are idle: from 2, until there are none
 //! ```
 //!
-//! The fences, of which the drainer's is that of its registration ([`crate::wait`]), guarantee that the worker sees `leaving`, or the drainer sees that the key is idle. A key that was queued is
-//! held before it is idle again, so each change that is waited for is followed by a notification.
+//! The fences, of which the drainer's is that of its registration ([`crate::wait`]), guarantee that the worker sees `leaving`,
+//! or the drainer sees that the key is idle. A key that was queued is held before it is idle again, so each change that is
+//! waited for is followed by a notification.
 
 use std::any::Any;
 use std::cell::RefCell;
