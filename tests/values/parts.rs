@@ -105,8 +105,10 @@ fn without_room_the_value_comes_back_and_the_key_is_made_at_most_once() {
     let keys = WorkQueue::<Key>::builder().capacity(1).build().unwrap();
     assert_eq!(entry!(keys, made, 1).try_add(), Ok(Added::Queued));
     assert_eq!(entry!(keys, made, 1).try_add(), Ok(Added::Merged));
+    let before = made.get();
     assert_eq!(entry!(keys, made, 2).try_add(), Err(Full(())));
     assert_eq!(entry!(keys, made, 2).after(HOUR).try_add(), Err(Full(())));
+    assert_eq!(made.get(), before, "it is not made for nothing");
     assert_eq!(
         entry!(keys, made, 1).after(HOUR).try_add(),
         Ok(Added::Delayed)
