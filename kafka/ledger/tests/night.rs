@@ -20,7 +20,16 @@ fn lab(brokers: &Brokers, name: &str, partitions: i32) -> Result<Lab> {
         name,
         partitions,
     )?;
-    lab.options = ["--set", "session.timeout.ms=10000"].map(Into::into).into();
+    // Little is in memory, and takes its time: so that there is work left when a broker is back.
+    let options = [
+        "--set",
+        "session.timeout.ms=10000",
+        "--room",
+        "300",
+        "--work",
+        "20",
+    ];
+    lab.options = options.map(Into::into).into();
     Ok(lab)
 }
 
@@ -36,7 +45,7 @@ fn brokers_of_a_cluster_that_are_killed_in_turn_lose_nothing() -> Result<()> {
     lab.join("m0")?;
     lab.join("m1")?;
     for broker in 0..3 {
-        lab.finished(lab.witness.finished() + 2000)?;
+        lab.finished(2000 * (broker as u64 + 1))?;
         brokers.kill(broker);
         sleep(Duration::from_secs(5));
         brokers.revive()?;
@@ -59,11 +68,15 @@ fn the_only_broker_that_is_killed_and_started_again_loses_nothing() -> Result<()
     lab.producing.produce(20_000, 100, 20)?;
     lab.producing.flush()?;
     lab.join("m0")?;
-    for _ in 0..2 {
-        lab.finished(lab.witness.finished() + 1000)?;
+    for round in 1..3 {
+        lab.finished(1000 * round)?;
         brokers.kill(0);
         sleep(Duration::from_secs(3));
         brokers.revive()?;
+        println!(
+            "the broker is back, {} are finished",
+            lab.witness.finished()
+        );
     }
     lab.producing.produce(1_000, 100, 20)?;
     lab.producing.flush()?;
