@@ -29,6 +29,7 @@ check() {
     [[ -n $defined ]] || failed=1
 }
 check src/docs/semantics.md BCDFGLMPSTVWX "tests loom-tests fuzz checks benches/paths.rs src/docs/how_to/mod.rs board/tests" board/src
+check src/docs/semantics.md A "loom-tests src/track"
 check nats/docs/promises.md N "nats/src nats/tests nats/model nats/dispatch"
 check kafka/docs/promises.md R "kafka/src kafka/tests kafka/ledger"
 check kube/docs/promises.md K kube/tests kube/src
