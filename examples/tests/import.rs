@@ -103,7 +103,7 @@ fn each_line_is_a_row_or_a_dead_letter_whatever_kills_it() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "five million lines take long in a debug build; `.ci/run sqlite` runs it"]
 fn five_million_lines() {
     import_and_kill(5_000_000, 9);
 }

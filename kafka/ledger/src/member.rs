@@ -56,7 +56,7 @@ pub struct Options {
     /// The topic for dead letters
     #[arg(long)]
     pub dead: Option<String>,
-    /// Retry for ever what fails
+    /// Retry what fails, without a limit
     #[arg(long)]
     pub block: bool,
     /// Skip what fails
