@@ -12,7 +12,7 @@
 use super::Core;
 use crate::added::Added;
 use crate::fifo::groups::grouping::Ready;
-use crate::keys::node::{self, NodeRef, Pin, Queued};
+use crate::keys::node::{self, Locked, Pin, Queued};
 use crate::keys::state::{Admit, Level, State};
 use crate::keys::{PackedShard, Shard};
 use crate::wait::room::Share;
@@ -113,8 +113,8 @@ impl<K, V> Core<K, V> {
             return Ok(Added::ShutDown);
         }
         let mut shard = self.keys.lock(hash);
-        if let Some(node) = shard.find(hash, |interned| *interned == key) {
-            let added = self.add_found(&shard, node, level, share);
+        if let Some(found) = shard.find(hash, |interned| *interned == key) {
+            let added = self.add_found(&found, level, share);
             drop(shard);
             // As in `add`, `key` is dropped after that.
             return added.map(|added| self.after_add_slow(added)).ok_or(key);
@@ -196,12 +196,12 @@ impl<K, V> Core<K, V> {
             return Some(Some(Added::ShutDown));
         }
         let shard = self.keys.lock(hash);
-        let Some(node) = shard.find(hash, eq) else {
+        let Some(found) = shard.find(hash, eq) else {
             // Under the lock: once it is unlocked, another thread may queue the key, which then needs no room (B1).
             let is_refused = share.may_refuse() && !share.admit(true, || false);
             return is_refused.then_some(None);
         };
-        let added = self.add_found(&shard, node, level, share);
+        let added = self.add_found(&found, level, share);
         drop(shard);
         Some(added.map(|added| self.after_add_slow(added)))
     }
@@ -211,29 +211,18 @@ impl<K, V> Core<K, V> {
     #[inline(always)]
     pub(crate) fn add_found(
         &self,
-        _locked: &Shard<'_, K, V>,
-        node: NodeRef<K>,
+        found: &Locked<'_, K>,
         level: Level,
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
-        // SAFETY: found under the lock, which is held during the call.
-        let found = unsafe { node.get() };
-        // SAFETY: as above.
-        let pin = || unsafe { Pin::new(node) };
-        let Some(level) = self.meet_delay(&found.delay, level, share, pin) else {
+        let Some(level) = self.meet_delay(found.delay(), level, share, || found.pin()) else {
             return Some(node::Added::Delayed);
         };
-        // SAFETY: as above.
-        let added = unsafe {
-            node::add_locked_at(node, level, |state| {
-                admit(state, share, || found.is_known())
-            })
-        }?;
+        let added = found.add_at(level, |state| admit(state, share, || found.is_known()))?;
         if let node::Added::Queued(_) = added {
             share.spend();
         }
-        // SAFETY: as above.
-        unsafe { self.note_added(&added) };
+        self.note_added(&added, found);
         Some(added)
     }
 
@@ -299,8 +288,7 @@ impl<K, V> Core<K, V> {
         if let node::Added::Queued(_) = added {
             share.spend();
         }
-        // SAFETY: the key is pinned.
-        unsafe { self.note_added(&added) };
+        self.note_added(&added, pin);
         Some(added)
     }
 
@@ -353,7 +341,7 @@ impl<K, V> Core<K, V> {
     pub(crate) fn after_add(&self, added: node::Added<K>) -> Added {
         match added {
             node::Added::Queued(entry) => self.push_apart(entry),
-            node::Added::Deferred(_) => Added::Deferred,
+            node::Added::Deferred => Added::Deferred,
             node::Added::Merged => Added::Merged,
             node::Added::Raised(pin) => self.raise(&pin),
             node::Added::Closed => Added::ShutDown,

@@ -51,8 +51,7 @@ impl<K, V> Core<K, V> {
             Marked::Closed => Added::ShutDown,
             Marked::Merged => Added::Merged,
             _ => {
-                // SAFETY: the key is pinned.
-                unsafe { self.note_added(&node::Added::Deferred(pin.node())) };
+                self.note_added(&node::Added::Deferred, pin);
                 Added::Deferred
             }
         }

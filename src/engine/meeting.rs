@@ -152,8 +152,7 @@ impl<K, V> Core<K, V> {
             State::Queued | State::Dirty => Admit::Yes,
             State::Idle | State::Processing => Admit::No,
         })?;
-        // SAFETY: the key is pinned.
-        unsafe { self.note_added(&merged) };
+        self.note_added(&merged, pin);
         Some(merged)
     }
 }

@@ -55,8 +55,7 @@ impl<K, V> Source for Core<K, V> {
                 let shard = self.keys.shard(index);
                 let now = watch.now();
                 place = shard.visit(from, PORTION, |node| {
-                    // SAFETY: the node is in the table of a shard whose lock is held.
-                    let (node, times) = unsafe { (node.get(), node.times(watch.timed())) };
+                    let (node, times) = (node.get(), node.times(watch.timed()));
                     let seen = times.read(&node.state);
                     let age = |since: Option<Ticks>| since.map_or(0, |from| watch.nanos(from, now));
                     let (dirty, held) = (age(seen.dirty), age(seen.held));

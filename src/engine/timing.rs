@@ -18,7 +18,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use crate::engine::Core;
-use crate::keys::node::{Added, Held, Interned, NodeRef, Queued};
+use crate::keys::node::{Added, Held, Interned, Queued};
 use crate::keys::state::Begun;
 use crate::keys::times::{Ticks, Timed};
 use crate::metrics::{Event, Tally};
@@ -157,31 +157,22 @@ impl<K, V> Core<K, V> {
         Some(watch.duration(queued, began))
     }
 
-    /// Records what an add did, if the queue is timed.
-    ///
-    /// # Safety
-    ///
-    /// The caller holds the lock of the key's shard, or a pin of the key.
+    /// Records what an add of this key did, if the queue is timed.
     #[inline]
-    pub(crate) unsafe fn note_added(&self, added: &Added<K>) {
+    pub(crate) fn note_added(&self, added: &Added<K>, key: &Interned<K>) {
         if self.watch().is_some() {
             match *added {
-                // SAFETY: by the caller's promise.
-                Added::Deferred(node) => unsafe { self.note_deferred(node) },
+                Added::Deferred => self.note_deferred(key),
                 Added::Merged | Added::Raised(_) => self.note(Event::Merged),
                 Added::Queued(_) | Added::Closed | Added::Delayed => {}
             }
         }
     }
 
-    /// # Safety
-    ///
-    /// As for [`NodeRef::get`].
     #[cold]
-    unsafe fn note_deferred(&self, node: NodeRef<K>) {
+    fn note_deferred(&self, key: &Interned<K>) {
         if let Some(watch) = self.watch() {
-            // SAFETY: by the caller's promise.
-            unsafe { node.times(watch.timed()) }.deferred(watch.now());
+            key.times(watch.timed()).deferred(watch.now());
         }
     }
 

@@ -35,7 +35,7 @@ use sweep::{CLEAN, FEWEST_SWEPT, Next, RESIDENTS};
 
 use crate::keys::ghosts::Ghosts;
 use crate::keys::hash::ShortHash;
-use crate::keys::node::{Added, Node, NodeRef, Pin, Queued};
+use crate::keys::node::{Added, Locked, Node, NodeRef, Pin, Queued};
 use crate::keys::slab::{NodeIndex, SideData, Slab};
 use crate::keys::state::State;
 use crate::keys::table::{Table, Tables};
@@ -230,29 +230,33 @@ impl<K, V> Shard<'_, K, V> {
         unsafe { self.store.slab.node(index) }
     }
 
+    #[inline]
+    fn locked(&self, index: NodeIndex) -> Locked<'_, K> {
+        // SAFETY: in the table of this shard, which stays locked while it is borrowed.
+        unsafe { Locked::new(self.node(index)) }
+    }
+
     /// Whether comparing two keys takes no longer than comparing their hashes first.
     const SMALL: bool = size_of::<K>() <= size_of::<u64>() && !needs_drop::<K>();
 
     /// Returns the node of the key for which `eq` holds, if it is interned.
     #[inline(always)]
-    pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<NodeRef<K>> {
+    pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<Locked<'_, K>> {
         // `eq` is user code, under the one lock that it may run under.
         assert_locks_held(1);
         let hash = ShortHash::of(hash);
         let index = self.table.find(hash, |index| {
-            // SAFETY: in the table of a shard whose lock is held.
-            let node = unsafe { self.node(index).get() };
+            let locked = self.locked(index);
+            let node = locked.get();
             (Self::SMALL || node.state.hash() == hash) && eq(&node.key)
         });
-        index.map(|index| self.node(index))
+        index.map(|index| self.locked(index))
     }
 
     /// Adds the key for which `eq` holds, if it is interned.
     #[inline(always)]
     pub(crate) fn add(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Added<K>> {
-        // SAFETY: found under the lock, which is held during the call.
-        self.find(hash, eq)
-            .map(|node| unsafe { node::add_locked(node) })
+        self.find(hash, eq).map(|found| found.add())
     }
 
     /// Calls `f` with the node of the key for which `eq` holds, if it is interned.
@@ -262,14 +266,12 @@ impl<K, V> Shard<'_, K, V> {
         eq: impl FnMut(&K) -> bool,
         f: impl FnOnce(&Node<K>) -> T,
     ) -> Option<T> {
-        // SAFETY: found under the lock, which is held during the call.
-        self.find(hash, eq).map(|node| f(unsafe { node.get() }))
+        self.find(hash, eq).map(|found| f(found.get()))
     }
 
     /// Pins the key for which `eq` holds, if it is interned.
     pub(crate) fn pin(&self, hash: u64, eq: impl FnMut(&K) -> bool) -> Option<Pin<K>> {
-        // SAFETY: found under the lock, which is held during the call.
-        self.find(hash, eq).map(|node| unsafe { Pin::new(node) })
+        self.find(hash, eq).map(|found| found.pin())
     }
 
     /// Interns a new key as queued.
@@ -292,7 +294,7 @@ impl<K, V> Shard<'_, K, V> {
     ) -> (Pin<K>, Option<Box<Swept<K, V>>>) {
         let (node, swept) = self.insert(hash, key, State::Idle, closed);
         // SAFETY: just interned, under the lock.
-        (unsafe { Pin::new(node) }, swept)
+        (unsafe { Locked::new(node) }.pin(), swept)
     }
 
     fn shrink_table(&mut self, len: usize) {

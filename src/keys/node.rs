@@ -11,9 +11,10 @@
 //! | [`Held`] | one worker's right to process the key | `Queued::begin` | `finish` |
 //! | [`Pin`] | the node stays interned | `Pin::new` under the shard's lock, `Held::pin`, or a clone | `unpin` |
 //!
-//! Tokens are plain addresses: dropping one does nothing, and none outlives the table. A bare
-//! [`NodeRef`] gives access only under its shard's lock.
+//! Tokens are plain addresses: dropping one does nothing, and none outlives the table. Without a token, a thread
+//! may access a node under its shard's lock: [`Locked`] borrows the locked shard. A bare [`NodeRef`] gives no access.
 
+use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -138,7 +139,7 @@ impl<K> NodeRef<K> {
 /// The result of an add to a node; see [`Marked`].
 pub(crate) enum Added<K> {
     Queued(Queued<K>),
-    Deferred(NodeRef<K>),
+    Deferred,
     Merged,
     /// Merged; the level of the queued key was raised, and the caller must move its entry
     /// ([`crate::fifo::groups`]).
@@ -152,7 +153,7 @@ impl<K> Added<K> {
     fn new(marked: Marked, node: &Interned<K>) -> Self {
         match marked {
             Marked::Queued => Added::Queued(Queued::of_new(node.0)),
-            Marked::Deferred => Added::Deferred(node.0),
+            Marked::Deferred => Added::Deferred,
             Marked::Merged => Added::Merged,
             Marked::Raised => Added::Raised(node.pin()),
             Marked::Closed => Added::Closed,
@@ -160,36 +161,54 @@ impl<K> Added<K> {
     }
 }
 
-/// # Safety
-///
-/// The caller holds the node's shard's lock.
-#[inline]
-pub(crate) unsafe fn add_locked<K>(node: NodeRef<K>) -> Added<K> {
-    let node = Interned(node);
-    Added::new(node.get().state.add_locked(), &node)
-}
-
-/// Adds at a level, 0 in a queue without levels, if `admit` lets the key become queued; see
-/// [`KeyState::add_at`].
-///
-/// # Safety
-///
-/// As for [`add_locked`].
-// Always, and what it calls: the call took a tenth of the instructions of a merged put.
-#[inline(always)]
-pub(crate) unsafe fn add_locked_at<K>(
-    node: NodeRef<K>,
-    level: Level,
-    admit: impl FnMut(State) -> Admit,
-) -> Option<Added<K>> {
-    let node = Interned(node);
-    let marked = node.get().state.add_locked_at(level, admit)?;
-    Some(Added::new(marked, &node))
-}
-
-/// A node that stays interned as long as this is borrowed. It is in a token, which keeps the node: see the
-/// header. Here alone it is also made for a node whose shard's lock is held.
+/// A node that stays interned as long as this is borrowed. It is in a token or in a [`Locked`], which keep the node:
+/// see the header.
 pub(crate) struct Interned<K>(NodeRef<K>);
+
+/// A node of a shard that stays locked for `'s`.
+pub(crate) struct Locked<'s, K>(Interned<K>, PhantomData<&'s ()>);
+
+impl<K> Locked<'_, K> {
+    /// # Safety
+    ///
+    /// The node is in the table of its shard, whose lock is held while this exists.
+    #[inline]
+    pub(crate) unsafe fn new(node: NodeRef<K>) -> Self {
+        Locked(Interned(node), PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> &Node<K> {
+        self.0.get()
+    }
+
+    #[inline]
+    pub(crate) fn add(&self) -> Added<K> {
+        Added::new(self.get().state.add_locked(), self)
+    }
+
+    /// Adds at a level, 0 in a queue without levels, if `admit` lets the key become queued; see
+    /// [`KeyState::add_at`].
+    // Always, and what it calls: the call took a tenth of the instructions of a merged put.
+    #[inline(always)]
+    pub(crate) fn add_at(
+        &self,
+        level: Level,
+        admit: impl FnMut(State) -> Admit,
+    ) -> Option<Added<K>> {
+        let marked = self.get().state.add_locked_at(level, admit)?;
+        Some(Added::new(marked, self))
+    }
+}
+
+impl<K> Deref for Locked<'_, K> {
+    type Target = Interned<K>;
+
+    #[inline]
+    fn deref(&self) -> &Interned<K> {
+        &self.0
+    }
+}
 
 impl<K> Interned<K> {
     #[inline]
@@ -373,13 +392,6 @@ impl<K> Held<K> {
 pub(crate) struct Pin<K>(Interned<K>);
 
 impl<K> Pin<K> {
-    /// # Safety
-    ///
-    /// As for [`NodeRef::get`], during the call.
-    pub(crate) unsafe fn new(node: NodeRef<K>) -> Self {
-        Interned(node).pin()
-    }
-
     #[inline]
     pub(crate) fn add(&self) -> Added<K> {
         Added::new(self.get().state.add_pinned(), self)

@@ -281,8 +281,7 @@ impl<K, V> Shard<'_, K, V> {
         let mut place = Some(0);
         while let (Some(from), true) = (place, seen < SAMPLE) {
             place = self.visit(from, SAMPLE, |node| {
-                // SAFETY: in the table of a shard whose lock is held.
-                idle += usize::from(unsafe { node.get() }.state.phase() == State::Idle);
+                idle += usize::from(node.phase() == State::Idle);
                 seen += 1;
             });
         }

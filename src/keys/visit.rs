@@ -2,7 +2,7 @@
 
 use super::{Keys, Shard};
 use crate::Remaining;
-use crate::keys::node::{self, Added, Node, NodeRef, Pin, Pinned};
+use crate::keys::node::{Added, Locked, Node, Pinned};
 use crate::keys::state::{Admit, Level, State};
 
 /// What a walk has counted.
@@ -72,8 +72,7 @@ impl<K, V> Keys<K, V> {
 
 impl<K, V> Shard<'_, K, V> {
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
-        // SAFETY: in the table of a shard whose lock is held.
-        self.visit(0, usize::MAX, |node| f(unsafe { node.get() }));
+        self.visit(0, usize::MAX, |node| f(node.get()));
     }
 
     /// Pins the nodes for which `is_meant` returns true.
@@ -92,10 +91,8 @@ impl<K, V> Shard<'_, K, V> {
         pins: &mut Vec<Pinned<K>>,
     ) -> Option<usize> {
         self.visit(place, most, |node| {
-            // SAFETY: in the table of a shard whose lock is held.
-            if is_meant(unsafe { node.get() }) {
-                // SAFETY: as above.
-                pins.push(Pinned(unsafe { Pin::new(node) }));
+            if is_meant(node.get()) {
+                pins.push(Pinned(node.pin()));
             }
         })
     }
@@ -104,14 +101,11 @@ impl<K, V> Shard<'_, K, V> {
     /// dropped and counted; with `deliver`, the key is added first instead, and what is left to do for
     /// that is passed to `owed`.
     pub(crate) fn close(&self, deliver: bool, census: &mut Census, mut owed: impl FnMut(Added<K>)) {
-        self.visit(0, usize::MAX, |node_ref| {
-            // SAFETY: in the table of a shard whose lock is held.
-            let node = unsafe { node_ref.get() };
+        self.visit(0, usize::MAX, |locked| {
+            let node = locked.get();
             if deliver && let Some(ended) = node.delay.close() {
                 let admit = |_| Admit::of(ended.is_retry());
-                // SAFETY: as above.
-                let added = unsafe { node::add_locked_at(node_ref, ended.level(), admit) };
-                added.map(&mut owed);
+                locked.add_at(ended.level(), admit).map(&mut owed);
             }
             if let Some(phase) = node.state.close() {
                 census.count(phase);
@@ -130,10 +124,10 @@ impl<K, V> Shard<'_, K, V> {
         &self,
         place: usize,
         most: usize,
-        mut f: impl FnMut(NodeRef<K>),
+        mut f: impl FnMut(&Locked<'_, K>),
     ) -> Option<usize> {
         self.table
-            .for_some(place, most, |index| f(self.node(index)))
+            .for_some(place, most, |index| f(&self.locked(index)))
     }
 
     #[cfg(feature = "metrics")]

@@ -204,11 +204,9 @@ impl<K, V> Core<K, V> {
     ) -> Option<usize> {
         let now = self.watch().map_or(0, Watch::now);
         shard.visit(from, most, |node| {
-            // SAFETY: the node is in the table of a shard whose lock is held.
-            let at = unsafe { node.get() };
+            let at = node.get();
             let seen = match self.watch() {
-                // SAFETY: as above.
-                Some(watch) => unsafe { node.times(watch.timed()) }.read(&at.state),
+                Some(watch) => node.times(watch.timed()).read(&at.state),
                 None => {
                     let (phase, level) = at.state.phase_and_level();
                     Seen {
@@ -226,9 +224,7 @@ impl<K, V> Core<K, V> {
                 now,
             };
             if wanted(&sight) {
-                // SAFETY: as above.
-                let pin = unsafe { Pin::new(node) };
-                let snapshot = self.snapshot_of(pin, sight);
+                let snapshot = self.snapshot_of(node.pin(), sight);
                 snapshot.key.0.grant();
                 keys.push(snapshot);
             }

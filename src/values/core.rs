@@ -5,7 +5,7 @@ use crate::Added;
 use crate::engine::Core;
 use crate::engine::many::{Addition, Entries, Pushes};
 use crate::keys::carried::{Load, Waiting};
-use crate::keys::node::{self, NodeRef, Pin, Pinned, Queued};
+use crate::keys::node::{self, Locked, NodeRef, Pin, Pinned, Queued};
 use crate::keys::state::Level;
 use crate::keys::{PackedShard, Shard};
 use crate::metrics::Event;
@@ -47,7 +47,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
                 merger.merge(&mut waiting.load, load, &mut outdated.value);
             };
             let shard = self.keys.lock(*hash);
-            let found = shard.find(*hash, |known| key.as_ref().is_some_and(|key| known == key));
+            let eq = |known: &K| key.as_ref().is_some_and(|key| known == key);
+            let found = shard.find(*hash, eq).map(|found| found.node());
             let added = match (found, key.take()) {
                 (Some(node), known) => {
                     // Dropped with the chunk.
@@ -78,7 +79,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
             return Ok(Added::ShutDown);
         }
         let shard = self.keys.lock(hash);
-        match shard.find(hash, eq) {
+        match shard.find(hash, eq).map(|found| found.node()) {
             None => Err(change),
             Some(node) => Ok(self.put_found(shard, node, level, merger, change, &mut &*self)),
         }
@@ -100,7 +101,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
             return Added::ShutDown;
         }
         let shard = self.keys.lock(hash);
-        match shard.find(hash, |known| *known == key) {
+        let found = shard.find(hash, |known| *known == key);
+        match found.map(|found| found.node()) {
             Some(node) => self.put_found(shard, node, level, merger, change, &mut &*self),
             None => {
                 let at = (hash, level);
@@ -152,19 +154,19 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
         entries: &mut impl Pushes<K>,
     ) -> Added {
-        // SAFETY: in the table of a shard whose lock is held. Later the key is queued or dirty, and
-        // no delivery of it can begin while `waiting` is locked, so the node stays interned; or it waits for a retry, and is
+        // SAFETY: in the table of this shard, which is unlocked after the last use of this.
+        let found = unsafe { Locked::new(node) };
+        // SAFETY: as above. Later the key is queued or dirty, and no delivery of it can begin while `waiting` is locked, so the node stays interned; or it waits for a retry, and is
         // pinned; unless the queue is shut down, and then it is not accessed any more.
         let carried = unsafe { node.carried(&merger.carries) };
         let Some(waiting) = carried.waiting.try_lock() else {
-            // SAFETY: as above.
-            let pinned = Pinned(unsafe { Pin::new(node) });
+            let pinned = Pinned(found.pin());
             drop(shard);
             return self.put_pinned_with(merger, &pinned.0, level, change, entries);
         };
         // The bound of a queue of values is the merger's, so this add needs no room.
         let mut share = Share::exceeding(None);
-        let added = self.add_found(&shard, node, level, &mut share);
+        let added = self.add_found(&found, level, &mut share);
         let added = added.unwrap_or(node::Added::Closed);
         match added {
             node::Added::Closed => {
@@ -176,8 +178,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
             }
             node::Added::Delayed => {
                 // The key may be idle.
-                // SAFETY: in the table of a shard whose lock is held.
-                let _pinned = Pinned(unsafe { Pin::new(node) });
+                let _pinned = Pinned(found.pin());
                 drop(shard);
                 return self.fill(waiting, added, merger, change, entries);
             }
@@ -287,7 +288,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
                 return entries.refuse();
             }
             node::Added::Queued(entry) => (Some(entry), Added::Queued),
-            node::Added::Deferred(_) => (None, Added::Deferred),
+            node::Added::Deferred => (None, Added::Deferred),
             node::Added::Merged => (None, Added::Merged),
             node::Added::Delayed => (None, Added::Delayed),
             // Needs no order with what follows: it only moves the entry.
