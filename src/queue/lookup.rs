@@ -31,59 +31,6 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Wo
         core.add_interned(hash, eq, move |core, hash| add_copy(core, hash, key))
     }
 
-    /// Adds a key by anything that hashes like it: for keys whose borrowed form has no reference
-    /// type, as for tuples, or no `ToOwned`, as for `Arc<str>`. Otherwise like [`add`](Self::add).
-    ///
-    /// `eq` returns whether a known key is the wanted one. It is called with the wanted key, and
-    /// perhaps with others, under a lock, so it must not call the queue. If no known key is the wanted
-    /// one, `make` makes it; adding a known key allocates nothing. After a shut-down neither is
-    /// called.
-    ///
-    /// `key` must hash like the key that `make` returns: a `str` like a `String`, a tuple of
-    /// references like a tuple of what they refer to. If it hashes differently, or if `eq` does not
-    /// hold for what `make` returns, the result is that of `add(make())`: right, but each call makes
-    /// a key.
-    ///
-    /// ```
-    /// # use keyqueue::{Added, WorkQueue};
-    /// # use std::sync::Arc;
-    /// let queue = WorkQueue::<Arc<str>>::new();
-    /// let add = |key: &str| queue.add_with(key, |known| **known == *key, || key.into());
-    /// assert_eq!(add("pod"), Added::Queued);
-    /// assert_eq!(add("pod"), Added::Merged); // allocates nothing
-    ///
-    /// let queue = WorkQueue::<(String, String)>::new();
-    /// let add = |namespace: &str, name: &str| {
-    ///     queue.add_with(
-    ///         &(namespace, name),
-    ///         |known| known.0 == namespace && known.1 == name,
-    ///         || (namespace.to_owned(), name.to_owned()),
-    ///     )
-    /// };
-    /// assert_eq!(add("default", "pod"), Added::Queued);
-    /// assert_eq!(add("default", "pod"), Added::Merged);
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// Panics if [`add`](Self::add) would, or if `eq` or `make` panics; then nothing was added.
-    #[doc(alias = "get_or_insert_with")]
-    pub fn add_with<Q>(
-        &self,
-        key: &Q,
-        mut eq: impl FnMut(&K) -> bool,
-        make: impl FnOnce() -> K,
-    ) -> Added
-    where
-        Q: Hash + ?Sized,
-    {
-        let hash = hash_of(&self.hasher, key);
-        // `eq` is lent: its drop is user code, and must not run under the shard's lock. What `make`
-        // returns is hashed again: it must be where its own hash belongs.
-        self.core
-            .add_interned(hash, &mut eq, |_, _| self.add(make()))
-    }
-
     /// Returns the state of a key; [`State::Idle`] if the queue does not know it.
     ///
     /// A snapshot: another thread may change the state before this returns. Do not decide by it

@@ -54,14 +54,12 @@ fn an_add_by_anything_that_hashes_alike_makes_the_key_only_if_it_is_unknown() {
         let queue: Queue<(String, Arc<str>)> = config.queue();
         let made = Cell::new(0);
         let add = |namespace: &str, name: &str| {
-            queue.add_with(
-                &(namespace, name),
-                |known| known.0 == namespace && *known.1 == *name,
-                || {
-                    made.set(made.get() + 1);
-                    (namespace.into(), name.into())
-                },
-            )
+            let eq = |known: &(String, Arc<str>)| known.0 == namespace && *known.1 == *name;
+            let make = || {
+                made.set(made.get() + 1);
+                (namespace.into(), name.into())
+            };
+            queue.entry_with(&(namespace, name), eq, make).add()
         };
         assert_eq!(add("a", "b"), Added::Queued);
         assert_eq!(add("a", "c"), Added::Queued, "another key");
@@ -76,8 +74,8 @@ fn an_add_by_anything_that_hashes_alike_makes_the_key_only_if_it_is_unknown() {
         assert_eq!(made.get(), 2);
         queue.shut_down();
         let unused = |_: &_| unreachable!("the queue is shut down");
-        let added = queue.add_with(&0, unused, || unreachable!("the queue is shut down"));
-        assert_eq!(added, Added::ShutDown);
+        let entry = queue.entry_with(&0, unused, || unreachable!("the queue is shut down"));
+        assert_eq!(entry.add(), Added::ShutDown);
     });
 }
 
@@ -85,21 +83,18 @@ fn an_add_by_anything_that_hashes_alike_makes_the_key_only_if_it_is_unknown() {
 fn an_add_by_something_that_does_not_match_adds_what_it_makes() {
     with_queues(|config| {
         let queue: Queue<u64> = config.queue();
-        let add = |key: u64, made: u64| queue.add_with(&key, |known| *known == key, || made);
+        let add = |key: u64, made| queue.entry_with(&key, |known| *known == key, || made).add();
         assert_eq!(add(1, 2), Added::Queued);
         assert_eq!(add(1, 2), Added::Merged, "2 is found by its own hash");
         assert_eq!(add(1, 1), Added::Queued);
         assert_eq!(add(1, 3), Added::Merged, "1 is known, so 3 is not made");
         // What makes a key may use the queue: no lock is held.
-        let made = queue.add_with(
-            &4_u64,
-            |known| *known == 4,
-            || {
-                queue.add(4);
-                4
-            },
-        );
-        assert_eq!(made, Added::Merged);
+        let make = || {
+            queue.add(4);
+            4
+        };
+        let entry = queue.entry_with(&4_u64, |known| *known == 4, make);
+        assert_eq!(entry.add(), Added::Merged);
         assert_eq!(take_all(&queue), [2, 1, 4]);
     });
 }
@@ -115,7 +110,7 @@ fn what_an_add_compares_by_may_shut_the_queue_down_when_dropped() {
             let _ = &end;
             *known == 1
         };
-        assert_eq!(queue.add_with(&1_u64, eq, || 1), Added::Merged);
+        assert_eq!(queue.entry_with(&1_u64, eq, || 1).add(), Added::Merged);
         assert!(queue.is_shutting_down());
     });
 }
@@ -127,9 +122,12 @@ fn a_panic_of_what_makes_or_compares_a_key_adds_nothing() {
         queue.add(1);
         drop(queue.get());
         let panics = |_: &u64| panic!("not comparable");
-        let add = || _ = queue.add_with(&1_u64, panics, || 1);
+        let add = || _ = queue.entry_with(&1_u64, panics, || 1).add();
         assert!(catch_unwind(AssertUnwindSafe(add)).is_err());
-        let add = || _ = queue.add_with(&2_u64, |_| false, || panic!("not to be made"));
+        let add = || {
+            let entry = queue.entry_with(&2_u64, |_| false, || panic!("not to be made"));
+            entry.add();
+        };
         assert!(catch_unwind(AssertUnwindSafe(add)).is_err());
         assert_nothing_queued(&queue);
         assert_eq!(queue.add(1), Added::Queued);

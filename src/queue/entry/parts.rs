@@ -134,12 +134,26 @@ where
     V: Send + 'static,
     S: BuildHasher,
 {
-    /// Returns the entry of a key by anything that hashes like it, such as a tuple of references. The key is made only if it
-    /// is unknown. `eq` and `make` are those of [`add_with`](Self::add_with). Otherwise like [`entry`](Self::entry): a
-    /// verb that fails gives back the value alone.
+    /// Returns the entry of a key by anything that hashes like it: for keys whose borrowed form has no reference type, as
+    /// for tuples, or no `ToOwned`, as for `Arc<str>`. Otherwise like [`entry`](Self::entry): a verb that fails gives back the
+    /// value alone.
+    ///
+    /// `eq` returns whether a known key is the wanted one. It is called with the wanted key, and perhaps with others, under
+    /// a lock, so it must not call the queue. If no known key is the wanted one, `make` makes it; adding a known key
+    /// allocates nothing. After a shut-down neither is called.
+    ///
+    /// `key` must hash like the key that `make` returns: a `str` like a `String`, a tuple of references like a tuple of what
+    /// they refer to. If it hashes differently, or if `eq` does not hold for what `make` returns, the result is that of
+    /// `entry(make())`: right, but each call makes a key.
     ///
     /// ```
     /// # use keyqueue::{Added, WorkQueue, merge};
+    /// # use std::sync::Arc;
+    /// let queue = WorkQueue::<Arc<str>>::new();
+    /// let add = |key: &str| queue.entry_with(key, |known| **known == *key, || key.into()).add();
+    /// assert_eq!(add("pod"), Added::Queued);
+    /// assert_eq!(add("pod"), Added::Merged); // allocates nothing
+    ///
     /// let queue = WorkQueue::<(String, u32)>::builder().merge(merge::append).build()?;
     /// let put = |name: &str, number: u32, value| {
     ///     let eq = |known: &(String, u32)| known.0 == name && known.1 == number;
@@ -153,7 +167,9 @@ where
     ///
     /// # Panics
     ///
-    /// Panics if `Hash` of `key` panics.
+    /// Panics if `Hash` of `key` panics. A verb panics if it would for another entry, or if `eq` or `make` panics; then
+    /// nothing was added.
+    #[doc(alias = "get_or_insert_with")]
     pub fn entry_with<'q, Q, E, M>(
         &'q self,
         key: &Q,
