@@ -13,7 +13,11 @@ func flow[K comparable](name string, kind keys[K], count, threads int, work work
 	race := race[K]{
 		queue: queue, keys: kind, producers: threads, consumers: threads,
 		produce: func(at int) {
-			for _, key := range keys[count*at/threads : count*(at+1)/threads] {
+			for n, key := range keys[count*at/threads : count*(at+1)/threads] {
+				// As often as the other program, and for as long.
+				for n%128 == 0 && queue.Len() >= 8192 {
+					runtime.Gosched()
+				}
 				queue.Add(key)
 			}
 		},

@@ -33,6 +33,9 @@ const RETURNING: usize = 100_000;
 const CHUNK: usize = 128;
 const BATCH: usize = 64;
 
+/// The keys that a pipeline lets its workers be behind.
+const BACKLOG: usize = 8192;
+
 /// Runs a round on a new queue of `u64` keys; `None` if the workload is not for every such queue.
 pub(crate) fn run_u64<C: Queue<u64>>(round: &Round<'_>) -> Option<Vec<f64>> {
     let Round { threads, count, .. } = *round;

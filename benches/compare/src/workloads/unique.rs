@@ -1,12 +1,17 @@
 //! Distinct keys, each once: from producers to consumers, the memory that they take, and a queue for
 //! one of them.
+//!
+//! Producers wait while [`BACKLOG`] keys are queued, as a pipeline does. Without that, some rounds kept step and others queued
+//! hundreds of thousands of keys, whose memory is touched for the first time: four times as long, with every queue. The time
+//! of such a backlog has rows of its own, `burst`.
 
 use std::hint::black_box;
+use std::thread;
 use std::time::Instant;
 
 use rig::heap::Meter;
 
-use super::{BATCH, CHUNK, cores};
+use super::{BACKLOG, BATCH, CHUNK, cores};
 use crate::keys::{Key, Tally};
 use crate::queue::Queue;
 use crate::work::Work;
@@ -18,7 +23,14 @@ pub(super) fn flow<Q: Key + ?Sized, C: Queue<Q>>(count: usize, threads: usize, w
     let producer = |at| {
         let share = count * at / threads..count * (at + 1) / threads;
         let keys: Vec<C::Key> = share.map(|n| Q::nth(n).into()).collect();
-        || keys.into_iter().for_each(|key| queue.add(key))
+        move || {
+            for (n, key) in keys.into_iter().enumerate() {
+                if n % CHUNK == 0 {
+                    wait_for_room(queue);
+                }
+                queue.add(key);
+            }
+        }
     };
     let producers = (0..threads).map(producer).collect();
     let consumers = vec![|| queue.deliver(|_| work.run()); threads];
@@ -36,6 +48,7 @@ pub(super) fn many<C: Queue<u64>>(count: usize, threads: usize) -> f64 {
         move || {
             let mut keys = keys.into_iter();
             while keys.len() > 0 {
+                wait_for_room(queue);
                 queue.add_all(keys.by_ref().take(CHUNK));
             }
         }
@@ -45,6 +58,13 @@ pub(super) fn many<C: Queue<u64>>(count: usize, threads: usize) -> f64 {
     let race = queue.race(producers, consumers);
     assert_eq!(race.delivered, Tally::of_first::<u64>(count));
     race.ns / count as f64
+}
+
+/// Returns when fewer than [`BACKLOG`] keys are queued.
+fn wait_for_room<Q: Key + ?Sized, C: Queue<Q>>(queue: &C) {
+    while queue.len() >= BACKLOG {
+        thread::yield_now();
+    }
 }
 
 /// With work for each key, and what exceeds the time of the work alone.
