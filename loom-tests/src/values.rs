@@ -50,6 +50,22 @@ impl Bag {
     }
 }
 
+impl IntoIterator for Bag {
+    type Item = (u8, UnsafeCell<()>);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(mut self) -> Self::IntoIter {
+        self.touch();
+        std::mem::take(&mut self.0).into_iter()
+    }
+}
+
+impl FromIterator<(u8, UnsafeCell<()>)> for Bag {
+    fn from_iter<I: IntoIterator<Item = (u8, UnsafeCell<()>)>>(numbers: I) -> Self {
+        Bag(numbers.into_iter().collect())
+    }
+}
+
 impl Drop for Bag {
     fn drop(&mut self) {
         self.touch();

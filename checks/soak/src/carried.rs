@@ -7,14 +7,18 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::worker::Job;
+use keyqueue::worker::{Job, Workers};
 use keyqueue::{Added, Builder, Ended, Full, Item, KeyHandle, WorkQueue};
 use keyqueue_model::ledger::{Key, Reply};
 
+use crate::life::Life;
 use crate::pieces::{Pieces, Source, Value, merge};
 use crate::plan::Adding;
 use crate::produce::Producer;
 use crate::settings::{Queue, Settings};
+
+/// Workers over a queue.
+pub(crate) type Crew<'a, V> = Workers<'a, Key, V, &'static str>;
 
 pub(crate) type Got<'q, V> = Item<'q, Key, V>;
 
@@ -58,6 +62,12 @@ pub(crate) trait Carried: Debug + Send + Sync + Sized + 'static {
 
     /// The same, of what a worker gets.
     fn of_job<'j>(job: &'j mut Job<'_, Key, Self>) -> Option<&'j mut Value>;
+
+    /// Workers that try the messages of a key one by one, if it carries some, so many in a turn.
+    fn each(workers: Crew<'_, Self>, turn: usize) -> Crew<'_, Self>;
+
+    /// Notes that workers have given a key up with this.
+    fn given_up(self, life: &Life<Self>, number: u64);
 
     /// Notes that this was given back.
     fn taken(self);
@@ -154,6 +164,12 @@ impl Carried for () {
         None
     }
 
+    fn each(workers: Crew<'_, Self>, _: usize) -> Crew<'_, Self> {
+        workers
+    }
+
+    fn given_up(self, _: &Life<Self>, _: u64) {}
+
     fn taken(self) {}
 }
 
@@ -208,6 +224,14 @@ impl Carried for Value {
 
     fn of_job<'j>(job: &'j mut Job<'_, Key, Self>) -> Option<&'j mut Value> {
         Some(job.value_mut())
+    }
+
+    fn each(workers: Crew<'_, Self>, turn: usize) -> Crew<'_, Self> {
+        workers.each(turn)
+    }
+
+    fn given_up(mut self, life: &Life<Self>, number: u64) {
+        life.pieces.delivered(number, &mut self);
     }
 
     fn taken(mut self) {

@@ -1,7 +1,7 @@
 //! Consumers of every kind, until the queue is at its end. Those that poll leave when nothing is added any more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -10,11 +10,10 @@ use keyqueue::worker::{Job, Outcome, Verdict, Workers};
 use keyqueue::{Added, GetError, UpTo};
 use keyqueue_model::ledger::Key;
 
-use crate::carried::{Carried, Got};
+use crate::carried::{Carried, Crew, Got};
 use crate::life::Life;
 use crate::pieces::Value;
-use crate::plan::Taking;
-use crate::settings::Queue;
+use crate::plan::{End, Taking};
 
 /// How the work on a key ends.
 #[derive(Clone, Copy)]
@@ -198,16 +197,14 @@ pub(crate) fn consume<V: Carried>(life: &Life<V>, taking: Taking) {
             }
         }
         Taking::Workers => {
-            let crew = crew(queue).concurrency(2).max_retries(3);
-            let ran = crew.run(|mut job| {
+            let ran = crew(life, 2).run(|mut job| {
                 begin(life, job.number);
                 work(life, &mut job)
             });
             ran.expect(RUNS);
         }
         Taking::Tasks => {
-            let crew = crew(queue).concurrency(4).max_retries(3);
-            let ran = crew.run_async(async |mut job| {
+            let ran = crew(life, 4).run_async(async |mut job| {
                 begin(life, job.number);
                 yield_once().await;
                 work(life, &mut job)
@@ -215,18 +212,54 @@ pub(crate) fn consume<V: Carried>(life: &Life<V>, taking: Taking) {
             pollster::block_on(ran).expect(RUNS);
         }
         Taking::WorkersOfBatches => {
-            let crew = crew(queue).concurrency(2).max_retries(3);
             let linger = UpTo::new(fastrand::usize(1..64)).linger(Duration::from_micros(100));
-            let ran = crew.run_batches(linger, |jobs| work_all(life, jobs));
+            let ran = crew(life, 2).run_batches(linger, |jobs| work_all(life, jobs));
             ran.expect(RUNS);
         }
         Taking::TasksOfBatches => {
-            let crew = crew(queue).concurrency(4).max_retries(3);
-            let ran = crew.run_batches_async(16, async |jobs| {
+            let ran = crew(life, 4).run_batches_async(16, async |jobs| {
                 yield_once().await;
                 work_all(life, jobs)
             });
             pollster::block_on(ran).expect(RUNS);
+        }
+        Taking::WorkersOfEach => {
+            let crew = V::each(crew(life, 2), turn());
+            let ran = crew.run(|mut job| work_on_one(life, &mut job));
+            ran.expect(RUNS);
+        }
+        Taking::TasksOfEach => pollster::block_on(each_as_tasks(life)),
+    }
+}
+
+/// How many messages of a key are tried in a row.
+fn turn() -> usize {
+    1 << fastrand::u32(..6)
+}
+
+/// Workers that are futures, and try the messages of a key one by one. In a life that ends at rest, when each message comes
+/// again that was cancelled, they are dropped now and then, and others go on.
+async fn each_as_tasks<V: Carried>(life: &Life<V>) {
+    loop {
+        let crew = V::each(crew(life, 4), turn());
+        let mut ran = pin!(crew.run_async(async |mut job| {
+            yield_once().await;
+            work_on_one(life, &mut job)
+        }));
+        let polls = fastrand::u32(..1000);
+        // What goes back exceeds the bound.
+        let drops = life.plan.end == End::AtRest && !life.plan.apart;
+        let mut left = drops.then_some(polls);
+        let ended = std::future::poll_fn(|context| match ran.as_mut().poll(context) {
+            Poll::Ready(ran) => Poll::Ready(Some(ran)),
+            Poll::Pending if left == Some(0) && !life.is_stopped() => Poll::Ready(None),
+            Poll::Pending => {
+                left = left.map(|left| left.saturating_sub(1));
+                Poll::Pending
+            }
+        });
+        if let Some(ran) = ended.await {
+            return ran.expect(RUNS);
         }
     }
 }
@@ -234,8 +267,12 @@ pub(crate) fn consume<V: Carried>(life: &Life<V>, taking: Taking) {
 const RUNS: &str = "the number of workers is in range, and the system has the threads";
 
 /// Workers that note which values are given up.
-fn crew<V: Carried>(queue: &Queue<V>) -> Workers<'static, Key, V, &'static str> {
-    Workers::new(queue).on_give_up(|_, given_up| given_up.value.into_iter().for_each(V::taken))
+fn crew<V: Carried>(life: &Life<V>, concurrency: usize) -> Crew<'_, V> {
+    let crew = Workers::new(&life.queue).on_give_up(|key: &Key, given_up| {
+        let value = given_up.value.into_iter();
+        value.for_each(|value: V| value.given_up(life, key.number));
+    });
+    crew.concurrency(concurrency).max_retries(3)
 }
 
 /// A consumer that is a task.
@@ -298,6 +335,15 @@ fn work_all<V: Carried>(
         catch_unwind(work).unwrap_or(Verdict::Retry("as intended"))
     });
     Ok(each.collect())
+}
+
+/// Works on one message of a key for the worker loop. Each counts as a delivery that may be another one of the key.
+fn work_on_one<V: Carried>(life: &Life<V>, job: &mut Job<'_, Key, V>) -> Verdict<&'static str> {
+    life.ledger.count(job.number, Added::Delayed);
+    begin(life, job.number);
+    let one = V::of_job(job).is_none_or(|value| value.len() == 1);
+    assert!(one, "W11: key {} with more than a message", job.number);
+    work(life, job)
 }
 
 /// Works on a key for the worker loop.

@@ -98,10 +98,11 @@ impl<V: Carried> Life<V> {
 
     /// The pieces of the values that a thread puts. Those of keys that are only delayed may be lost by the end.
     pub(crate) fn source(&self, thread: usize) -> Source {
-        let delays =
-            self.plan.producers.len()..self.plan.producers.len() + self.plan.owners as usize;
-        // The bound of keys is known only if all weigh the same.
-        let most = if self.plan.apart { 1 } else { 3 };
+        let others = self.plan.producers.len()..self.plan.adders();
+        let delays = others.start..others.start + self.plan.owners as usize;
+        // The bound of keys is known only if all weigh the same, and owners and holders count their deliveries.
+        let is_counted = self.plan.tries_each() && others.contains(&thread);
+        let most = if self.plan.apart || is_counted { 1 } else { 3 };
         self.pieces.source(thread, most, delays.contains(&thread))
     }
 
@@ -260,6 +261,9 @@ impl<V: Carried> Life<V> {
 
     /// T1, G5: no more was delivered than the rates permit.
     fn check_rates(&self) {
+        if self.plan.tries_each() {
+            return;
+        }
         let deliveries = |number| self.ledger.deliveries(number) as f64;
         let keys = 0..self.plan.all_keys();
         if let Some(rate) = self.plan.settings.rate {

@@ -21,6 +21,7 @@
 //! | B1: adds that respect the bound keep to it | after each add, in lives where nothing else exceeds it | [`produce`] |
 //! | B2: no add is refused while there is room, and none waits forever | at each add of a life with room for all; at rest; as each life ends | [`produce`], [`life`] |
 //! | V1 to V4: values come in the order of each thread, none is lost, none comes twice | as each delivery finishes, and as each life ends | [`pieces`] |
+//! | W11: messages come one by one, in order | as each message is done, or given up | [`pieces`], [`consume`] |
 //! | V2: a receipt ends with its delivery | at each receipt that is waited for; as each life ends | [`produce`] |
 //! | S12: what is left is left once, to one of two threads | after each life | [`life`], [`pieces`] |
 //! | S1 to S5, S7, S8: ends; each reports the same | as each life ends | [`end`] |

@@ -55,6 +55,9 @@ pub(crate) enum Taking {
     /// Both again, with a function of many keys at a time.
     WorkersOfBatches,
     TasksOfBatches,
+    /// Both again, which try the messages of a key one by one, if keys carry values.
+    WorkersOfEach,
+    TasksOfEach,
     /// Never waits.
     Try,
 }
@@ -203,6 +206,12 @@ impl Plan {
         }
     }
 
+    /// Whether some consumers try the messages of a key one by one. Each of them counts as a delivery then.
+    pub(crate) fn tries_each(&self) -> bool {
+        let each = |taking: &Taking| matches!(taking, Taking::WorkersOfEach | Taking::TasksOfEach);
+        self.settings.values.is_some() && self.consumers.iter().any(each)
+    }
+
     /// The keys of all.
     pub(crate) fn all_keys(&self) -> u64 {
         self.first_held() + self.holders * HELD
@@ -275,6 +284,8 @@ fn random_consumers(rng: &mut Rng) -> Vec<Taking> {
         Tasks,
         WorkersOfBatches,
         TasksOfBatches,
+        WorkersOfEach,
+        TasksOfEach,
         Idle,
         Try,
     ];

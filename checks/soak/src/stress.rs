@@ -10,8 +10,8 @@ use fastrand::Rng;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::plan::Taking::{
-    Async, Batch, Fickle, Get, Owned, Tasks, TasksOfBatches, Timeout, Try, Workers,
-    WorkersOfBatches,
+    Async, Batch, Fickle, Get, Owned, Tasks, TasksOfBatches, TasksOfEach, Timeout, Try, Workers,
+    WorkersOfBatches, WorkersOfEach,
 };
 use crate::plan::{Adding, End, Plan};
 use crate::settings::{Groups, Merging, Settings, Timing, Values};
@@ -323,7 +323,7 @@ fn values_come_in_the_order_of_each_thread_and_none_is_lost() {
     crowds(all, &producers, |life| life.consumers.push(Owned));
 }
 
-#[test] // V2 V3 V4 B2 W2 W10
+#[test] // V2 V3 V4 B2 W2 W10 W11
 fn values_that_are_retried_keep_their_order_and_none_is_lost() {
     use Merging::{Append, Panicking};
     let all = vec![
@@ -341,6 +341,8 @@ fn values_that_are_retried_keep_their_order_and_none_is_lost() {
             Tasks,
             WorkersOfBatches,
             TasksOfBatches,
+            WorkersOfEach,
+            TasksOfEach,
             Batch,
             Owned,
         ];
