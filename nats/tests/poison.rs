@@ -352,6 +352,27 @@ async fn keys_that_are_in_hand_when_their_process_is_killed_do_not_wait_for_each
     assert!(most > 3, "at most {most} at a time");
 }
 
+/// N15: of what a replica had received when it was killed only the keys that it had in hand, and some that were to come next, are delivered
+/// as if they had ended the process.
+#[tokio::test]
+async fn keys_that_were_received_but_not_in_hand_are_not_suspected() {
+    let config = one_retry();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
+    let batch = (0..300).map(|n| (format!("key-{n}"), String::new()));
+    stored(&producer, batch).await;
+    killed(&server, &config, 2, 8).await;
+    let log = Log::default();
+    let _replica = Replica::logging(&server, &config, "b", &log).await;
+    drained(&server, &config).await;
+    let suspected = seen(&log).into_iter().filter(|seen| seen.attempt == 2);
+    let suspected: BTreeSet<String> = suspected.map(|seen| seen.key).collect();
+    println!("{suspected:?}");
+    let in_hand = (0..8).all(|n| suspected.contains(&format!("key-{n}")));
+    assert!(in_hand && suspected.len() < 50, "{suspected:?}");
+}
+
 /// N11: the payloads of a key that has failed are bounded, too.
 #[tokio::test]
 async fn what_is_read_again_is_bounded() {

@@ -8,22 +8,25 @@
 //! records of its partition while it begins to receive, and until it has them, which takes the longer the more keys fail, those of each
 //! key that is delivered. A key that has never failed has no record, so it costs nothing.
 //!
-//! A key that kills its process writes nothing. So an owner whose predecessor has not handed over counts each delivery of what the
-//! predecessor had received *before* it begins, as `<partitions>.d.<partition>.<key>`, and forgets that count when the delivery has ended,
-//! in whatever way: it is how often the process has ended while the key was in hand. That may be due to another key, or to none. So keys
-//! that were in hand once are delivered a few at a time, and those that were so more often one at a time ([`Suspects`]): the next
-//! death is that key's, or that of none. Only if it has come about [`DEATHS`] times the key is given up (N15).
+//! A key that kills its process writes nothing. So an owner whose predecessor has not handed over writes down *before* a delivery of what
+//! the predecessor had received that it may have the key in hand, until the delivery has ended in whatever way. The record
+//! `<partitions>.h.<partition>.<epoch>` names the keys that are in hand and some that come next, so that one write does for up to [`MANY`]
+//! keys ([`Ahead`]). If this owner dies, the next one takes it that the process has ended once with each key that is named, and
+//! counts each delivery of them, as `<partitions>.d.<partition>.<key>`: how often the process has ended while the key was in
+//! hand. That may be due to another key, or to none. So keys that were in hand once are delivered a few at a time, and those that were so
+//! more often one at a time ([`Suspects`]): the next death is that key's, or that of none. Only if it has come about [`DEATHS`] times
+//! the key is given up (N15).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::kv::Store;
-use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::receive::Higher;
@@ -41,12 +44,19 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 const DEATHS: u32 = 5;
 /// How many keys are in hand at once that were so when a process ended.
 const FEW: u32 = 8;
+/// How many keys are named at most that come next.
+const MANY: usize = 256;
+/// If the names are used up sooner, the next record has twice as many, otherwise one: those that are not in hand when the process ends are
+/// delivered a few at a time for nothing.
+const QUICK: Duration = Duration::from_millis(250);
 
 /// What is counted: the letters of the records.
 pub(crate) type Kind = usize;
 pub(crate) const FAILED: Kind = 0;
 pub(crate) const DIED: Kind = 1;
 const LETTERS: [&str; 2] = ["a", "d"];
+/// That of the record of what may be in hand.
+const IN_HAND: &str = "h";
 
 /// Of one tenure.
 #[derive(Default)]
@@ -54,6 +64,18 @@ pub(crate) struct Attempts {
     counts: Mutex<Counts>,
     /// Held while the records of one key are read.
     looks: tokio::sync::Mutex<()>,
+    /// Held while its record is written.
+    ahead: tokio::sync::Mutex<Ahead>,
+}
+
+/// What the process may have in hand of what the former owner had received.
+#[derive(Default)]
+struct Ahead {
+    /// The record has these, and some whose deliveries have ended since.
+    named: HashSet<String>,
+    /// How many keys the last record had that come next.
+    many: usize,
+    written: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -61,6 +83,10 @@ struct Counts {
     of: HashMap<String, [u32; 2]>,
     /// All records were read. Until then `of` also has keys that were found to have none.
     complete: bool,
+    /// A former owner may have had them in hand when it died. Moved to `of` when they are looked at.
+    accused: HashSet<String>,
+    /// What a former owner had received, in the order in which it has come: not begun and not named yet.
+    next: VecDeque<String>,
 }
 
 impl Attempts {
@@ -69,9 +95,14 @@ impl Attempts {
     }
 
     fn known(&self, token: &str) -> Option<[u32; 2]> {
-        let counts = self.counts();
+        let mut counts = self.counts();
         let known = counts.of.get(token).copied();
-        known.or(counts.complete.then_some([0, 0]))
+        let mut known = known.or(counts.complete.then_some([0, 0]))?;
+        if counts.accused.remove(token) {
+            known[DIED] = known[DIED].max(1);
+            counts.of.insert(token.to_owned(), known);
+        }
+        Some(known)
     }
 
     /// How often the key, encoded as a token, has failed since it last succeeded, and how often the process has ended with it.
@@ -90,18 +121,86 @@ impl Attempts {
             return Ok(known);
         }
         let [failed, died] = [FAILED, DIED].map(async |kind| {
-            let subject = format!("{}{token}", prefix(shared, fence, kind));
-            let stream = &shared.counts.stream;
-            match stream.get_last_raw_message_by_subject(&subject).await {
-                Ok(record) => Ok(count(&record.payload)),
-                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(0),
-                Err(error) => Err(error),
-            }
+            let subject = format!("{}{token}", prefix(shared, fence, LETTERS[kind]));
+            let record = last(shared, &subject).await?;
+            Ok::<_, async_nats::Error>(record.map_or(0, |record| count(&record.payload)))
         });
         let (failed, died) = tokio::try_join!(failed, died)?;
-        let mut counts = self.counts();
         // What was counted here is newer than what `read` has found in the meantime, and as new as this.
-        Ok(*counts.of.entry(token.to_owned()).or_insert([failed, died]))
+        let found = [failed, died];
+        self.counts().of.entry(token.to_owned()).or_insert(found);
+        Ok(self.known(token).unwrap_or(found))
+    }
+
+    /// Takes it that the process has ended with what the former owner with this fence may have had in hand.
+    pub(crate) async fn accuse(
+        &self,
+        shared: &Shared,
+        former: Fence,
+    ) -> Result<(), async_nats::Error> {
+        let subject = format!("{}{}", prefix(shared, former, IN_HAND), former.epoch);
+        if let Some(record) = last(shared, &subject).await? {
+            let names = std::str::from_utf8(&record.payload)?.split_whitespace();
+            self.counts().accused.extend(names.map(str::to_owned));
+        }
+        Ok(())
+    }
+
+    /// A key has come that a former owner had received.
+    pub(crate) fn expect(&self, token: &str) {
+        self.counts().next.push_back(token.to_owned());
+    }
+
+    /// Writes down, before it begins, a delivery that may end the process, as it has this often.
+    pub(crate) async fn begin(&self, shared: &Shared, fence: Fence, token: &str, deaths: u32) {
+        if deaths > 0 {
+            return self.count(shared, fence, token, DIED).await;
+        }
+        let mut ahead = self.ahead.lock().await;
+        if !ahead.named.insert(token.to_owned()) {
+            return;
+        }
+        let before = ahead.written.replace(Instant::now());
+        ahead.many = match before.is_some_and(|at| at.elapsed() < QUICK) {
+            true => MANY.min(2 * ahead.many),
+            false => 1,
+        };
+        let most = (ahead.named.len() + ahead.many).min(2 * MANY);
+        {
+            let Counts {
+                of, accused, next, ..
+            } = &mut *self.counts();
+            if let Some(own) = next.iter().take(MANY).position(|next| next == token) {
+                next.remove(own);
+            }
+            while ahead.named.len() < most
+                && let Some(token) = next.pop_front()
+            {
+                // A key that has failed comes behind the others, and one with deaths has a count of its own.
+                let is_clear = of.get(&token).is_none_or(|of| *of == [0, 0]);
+                if is_clear && !accused.contains(&token) {
+                    ahead.named.insert(token);
+                }
+            }
+        }
+        self.write_ahead(shared, fence, &ahead).await;
+    }
+
+    /// Such a delivery has ended.
+    pub(crate) async fn end(&self, shared: &Shared, fence: Fence, token: &str) {
+        let mut ahead = self.ahead.lock().await;
+        let was_named = ahead.named.remove(token);
+        if was_named && ahead.named.is_empty() && self.counts().next.is_empty() {
+            self.write_ahead(shared, fence, &ahead).await;
+        }
+        drop(ahead);
+        self.forget(shared, fence, token, DIED).await;
+    }
+
+    async fn write_ahead(&self, shared: &Shared, fence: Fence, ahead: &Ahead) {
+        let names: Vec<&str> = ahead.named.iter().map(String::as_str).collect();
+        let (epoch, names) = (fence.epoch.to_string(), names.join(" "));
+        write(shared, fence, IN_HAND, &epoch, names).await;
     }
 
     /// Counts a failure, or a delivery that may end the process.
@@ -112,8 +211,7 @@ impl Attempts {
             *count = count.saturating_add(1);
             *count
         };
-        let kept = KEPT + 2 * shared.config.max_backoff;
-        write(shared, fence, token, kind, count, kept).await;
+        write(shared, fence, LETTERS[kind], token, count.to_string()).await;
     }
 
     /// Forgets the failures of a key, or the deaths.
@@ -130,7 +228,7 @@ impl Attempts {
             counted
         };
         if counted > 0 {
-            write(shared, fence, token, kind, 0, Duration::from_secs(1)).await;
+            write(shared, fence, LETTERS[kind], token, "0".to_owned()).await;
         }
     }
 
@@ -150,7 +248,7 @@ impl Attempts {
         let mut found = HashMap::<String, [u32; 2]>::new();
         for message in scanned.messages {
             for kind in [FAILED, DIED] {
-                let prefix = prefix(shared, fence, kind);
+                let prefix = prefix(shared, fence, LETTERS[kind]);
                 if let Some(token) = message.subject.strip_prefix(&*prefix) {
                     found.entry(token.to_owned()).or_default()[kind] = count(&message.payload);
                 }
@@ -189,16 +287,14 @@ pub(crate) fn is_guilty(deaths: u32, config: &Config) -> bool {
 
 /// Notes the epoch of a partition, which has to be the highest one.
 pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats::Error> {
-    let store = &shared.counts;
     let Fence { partition, epoch } = fence;
-    let subject = epoch_of(store, &shared.config, partition);
-    let (highest, revision) = match store.stream.get_last_raw_message_by_subject(&subject).await {
-        Ok(record) => {
+    let subject = epoch_of(&shared.counts, &shared.config, partition);
+    let (highest, revision) = match last(shared, &subject).await? {
+        Some(record) => {
             let text = std::str::from_utf8(&record.payload)?;
             (text.parse()?, record.sequence)
         }
-        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => (0, 0),
-        Err(error) => return Err(error.into()),
+        None => (0, 0),
     };
     if highest > epoch {
         return Err(Higher(highest).into());
@@ -208,6 +304,16 @@ pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats
         .expected_last_subject_sequence(revision);
     shared.context.send_publish(subject, record).await?.await?;
     Ok(())
+}
+
+/// Reads a record from the leader of the bucket's stream.
+async fn last(shared: &Shared, subject: &str) -> Result<Option<StreamMessage>, async_nats::Error> {
+    let stream = &shared.counts.stream;
+    match stream.get_last_raw_message_by_subject(subject).await {
+        Ok(record) => Ok(Some(record)),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The count that a record has. One that the server has left for a record that was removed has none.
@@ -221,22 +327,23 @@ pub(crate) fn epoch_of(counts: &Store, config: &Config, partition: u16) -> Strin
     format!("{}{}.e.{partition}", counts.prefix, config.partitions)
 }
 
-/// What the subjects of the counts of a partition begin with.
-fn prefix(shared: &Shared, fence: Fence, kind: Kind) -> String {
-    let (bucket, letter) = (&shared.counts.prefix, LETTERS[kind]);
-    let partitions = shared.config.partitions;
+/// What the subjects of the records of a partition begin with that have this letter.
+fn prefix(shared: &Shared, fence: Fence, letter: &str) -> String {
+    let (bucket, partitions) = (&shared.counts.prefix, shared.config.partitions);
     format!("{bucket}{partitions}.{letter}.{}.", fence.partition)
 }
 
-async fn write(shared: &Shared, fence: Fence, token: &str, kind: Kind, count: u32, kept: Duration) {
-    let subject = format!("{}{token}", prefix(shared, fence, kind));
-    let record = PublishMessage::build()
-        .payload(count.to_string().into())
-        .ttl(kept);
+async fn write(shared: &Shared, fence: Fence, letter: &str, token: &str, text: String) {
+    let subject = format!("{}{token}", prefix(shared, fence, letter));
+    let kept = match &*text {
+        "" | "0" => Duration::from_secs(1),
+        _ => KEPT + 2 * shared.config.max_backoff,
+    };
+    let record = PublishMessage::build().payload(text.into()).ttl(kept);
     let write = async { shared.context.send_publish(subject, record).await?.await };
     match timeout(LIMIT, write).await {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::warn!(token, count, %error, "a count of failures is not stored"),
-        Err(_) => tracing::warn!(token, count, "a count of failures may not be stored"),
+        Ok(Err(error)) => tracing::warn!(letter, token, %error, "a count is not stored"),
+        Err(_) => tracing::warn!(letter, token, "a count may not be stored"),
     }
 }

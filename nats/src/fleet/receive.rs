@@ -25,7 +25,7 @@
 //!
 //! | request | limit | then |
 //! | --- | --- | --- |
-//! | create, list, look up or delete consumers; look up the stream | [`LIMIT`] | told, and all of it again after [`PAUSE`] |
+//! | create, list, look up or delete consumers; look up the stream, and what a former owner had in hand (`attempts`) | [`LIMIT`] | told, and all of it again after [`PAUSE`] |
 //! | note the epoch (`attempts`) | [`LIMIT`] | the same |
 //! | messages (`pull`) | 2 s of silence | another consumer |
 //! | look at the consumer, each [`LOOK`] | 2 s | another consumer |
@@ -222,15 +222,18 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
             Some(other) if other == fence => {
                 delete.await??;
             }
-            Some(_) => {
+            Some(other) => {
                 tracing::info!(%fence, consumer = name, "deletes the former owner's consumer");
-                // It has not handed over.
-                let former = stream.consumer_info(&name);
-                let former = within(tenure, "looking up the former consumer", former).await??;
-                // Relaxed: nothing is received yet.
-                tenure
-                    .suspects
-                    .fetch_max(former.delivered.stream_sequence, Relaxed);
+                // It has not handed over. Without a limit of tries nothing follows from that.
+                if config.max_retries.is_some() {
+                    let former = stream.consumer_info(&name);
+                    let former = within(tenure, "looking up the former consumer", former).await??;
+                    let received = former.delivered.stream_sequence;
+                    // Relaxed: nothing is received yet.
+                    tenure.suspects.fetch_max(received, Relaxed);
+                    let accused = tenure.attempts.accuse(shared, other);
+                    within(tenure, "reading what it had in hand", accused).await??;
+                }
                 delete.await??;
             }
             None => return Err(format!("the consumer {name} is not of this fleet").into()),
@@ -346,6 +349,9 @@ fn put(
             if shared.marks[usize::from(partition)].covers(&key, &message) {
                 shared.acks.send(tenure, message.reply);
                 return Ok(());
+            }
+            if tenure.is_suspect(sequence) && !shared.queue.contains(&*key) {
+                tenure.attempts.expect(token);
             }
             let load = Load::new(tenure, message);
             shared.queue.entry_ref(&*key).put(load);

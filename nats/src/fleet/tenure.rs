@@ -12,7 +12,10 @@
 //! Messages that were received and whose delivery has not begun stay unacknowledged: the next owner
 //! gets them. Their keys are skipped when they come out of the queue.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::Subject;
@@ -106,6 +109,12 @@ impl Tenure {
     /// The subject of an acknowledgement that was sent.
     pub(crate) fn acknowledged(&self) -> Option<Subject> {
         self.consumer().1.clone()
+    }
+
+    /// Whether a former owner may have died of the message with this sequence.
+    pub(crate) fn is_suspect(&self, sequence: u64) -> bool {
+        // Relaxed: it was set before the message was received.
+        sequence <= self.suspects.load(Relaxed)
     }
 
     /// How many messages are held, in back-off or not.

@@ -8,14 +8,13 @@
 //!     parked?         payloads that were dropped while the key was in back-off are read from the stream
 //!     lease, permit
 //!     given up?       only the dead letter is left to store
-//!     suspect?        it is counted before it begins (attempts)
+//!     suspect?        that is written down before it begins (attempts)
 //!     handler
 //! ```
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use async_nats::jetstream::stream::RawMessageErrorKind;
@@ -68,16 +67,8 @@ where
     let token = token::encode(name).expect("it was decoded").into_owned();
     let tenure = Arc::clone(&job.value().tenure);
     drop_older(&shared, name, &mut job);
-    let first = job
-        .value()
-        .messages
-        .first()
-        .map_or(0, |message| message.sequence);
-    // Relaxed: it was set before the message was received.
-    let received = !job.value().proven && first <= tenure.suspects.load(Relaxed);
-    // Without a limit of tries the counts would lead to nothing.
-    let suspect =
-        received && shared.config.max_retries.is_some() && !job.value().messages.is_empty();
+    let mut first = job.value().messages.iter().take(1);
+    let suspect = !job.value().proven && first.any(|first| tenure.is_suspect(first.sequence));
     let [failures, deaths] = match tenure.attempts.of(&shared, tenure.fence, &token).await {
         Ok(counts) => counts,
         Err(error) => {
@@ -134,7 +125,7 @@ where
             return give_up(&shared, name, &token, job, ready, given_up).await;
         }
         let attempts = &tenure.attempts;
-        attempts.count(&shared, tenure.fence, &token, DIED).await;
+        attempts.begin(&shared, tenure.fence, &token, deaths).await;
     }
     let delivery = Delivery {
         key: key.clone(),
@@ -163,7 +154,7 @@ where
     };
     let attempts = &tenure.attempts;
     if suspect && !tenure.is_lost() {
-        attempts.forget(&shared, tenure.fence, &token, DIED).await;
+        attempts.end(&shared, tenure.fence, &token).await;
     }
     let Some(verdict) = verdict else {
         return skip(&shared, job);
