@@ -87,7 +87,7 @@ impl Bench {
 
     /// Adds all keys again and again, for a lease and some seconds more. Soon after that the last of them are delivered, the
     /// replicas have told what has happened, and leave.
-    async fn recovers(self) {
+    async fn recovers(self) -> Server {
         let end = Instant::now() + self.config.lease + Duration::from_secs(4);
         while Instant::now() < end {
             self.add("meanwhile").await;
@@ -115,6 +115,7 @@ impl Bench {
         for replica in self.replicas {
             replica.leave().await;
         }
+        self.server
     }
 }
 
@@ -128,7 +129,14 @@ async fn the_bucket_of_owners() {
     create(&bench.server.client().await, &bench.config)
         .await
         .unwrap();
-    bench.recovers().await;
+    let server = bench.recovers().await;
+    // It was noticed with the first renewal: nothing was written by what was in the former bucket, for which others would wait.
+    let context = jetstream::new(server.client().await);
+    let store = context.get_key_value(bucket).await.unwrap();
+    let keys = store.keys().await.unwrap();
+    let keys: Vec<String> = keys.try_collect().await.unwrap();
+    let sessions = keys.iter().filter(|key| key.starts_with("16.s."));
+    assert_eq!(sessions.count(), 2, "{keys:?}");
 }
 
 #[tokio::test]

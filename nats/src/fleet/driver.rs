@@ -17,7 +17,7 @@ use super::bucket::Bucket;
 use super::receive::{delete_consumer, receive};
 use super::tenure::Tenure;
 use super::{Left, Owned, Shared};
-use crate::ownership::{Action, Input, Key, Member, Settings};
+use crate::ownership::{Action, Input, Member, Settings};
 use crate::{Event, Fence};
 
 /// How many changes of the bucket may wait for the driver. The watcher waits for room.
@@ -111,25 +111,13 @@ impl Driver {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
                 () = sleep(wait.min(SECOND)) => Input::Tick,
             };
-            if self.is_of_another_bucket(&input) {
+            if self.member.is_of_another_bucket(&input) {
                 return leaving.is_none();
             }
             self.step(input);
             while self.tasks.try_join_next().is_some() {}
         }
         false
-    }
-
-    /// Whether the bucket was deleted and made again: a record is missing that is never removed.
-    fn is_of_another_bucket(&self, input: &Input) -> bool {
-        match input {
-            Input::Seen {
-                key: Key::Partition(partition),
-                value: None,
-                revision: 0,
-            } => self.member.has_seen(*partition),
-            _ => false,
-        }
     }
 
     /// Forgets everything, and returns how long to wait: for a lease. By then no replica begins anything by what was in the former bucket.

@@ -131,9 +131,15 @@ impl Member {
         renewed.map_or(Time::ZERO, |sent| sent + self.lease / 4 * 3)
     }
 
-    /// Whether a record of this partition was ever seen. Such records are never removed: if there is none, the bucket is another one.
-    pub(crate) fn has_seen(&self, partition: u16) -> bool {
-        self.view.partition_revision(partition) > 0
+    /// Whether the bucket was deleted and made again: the record of this replica's session is missing, which is kept until long after the
+    /// session has ended. It is written, or read, each quarter of a lease.
+    pub(crate) fn is_of_another_bucket(&self, input: &Input) -> bool {
+        let missing = Input::Seen {
+            key: self.session.key(),
+            value: None,
+            revision: 0,
+        };
+        *input == missing && self.session.revision > 0
     }
 
     /// The partitions that wait for the lease of another replica to end, which has not renewed it for this long: see [`View::late`].
