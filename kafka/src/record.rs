@@ -56,40 +56,32 @@ pub(crate) struct Trouble {
 
 impl Inner {
     pub(crate) fn read(message: &BorrowedMessage<'_>, tenure: &Arc<Tenure>, now: Instant) -> Self {
-        let (key, payload) = (message.key(), message.payload());
-        let parts = [key.unwrap_or_default(), payload.unwrap_or_default()];
+        let offset = u64::try_from(message.offset()).unwrap_or(0);
         Inner {
-            tenure: Arc::clone(tenure),
-            offset: u64::try_from(message.offset()).unwrap_or(0),
             timestamp: message.timestamp().to_millis(),
-            bytes: parts.concat().into(),
-            key: key.map(<[u8]>::len),
-            has_payload: payload.is_some(),
             headers: native::headers(message),
-            read: now,
-            running: AtomicBool::new(false),
-            troubled: AtomicBool::new(false),
-            trouble: Mutex::default(),
+            ..Self::of(tenure, offset, message.key(), message.payload(), now)
         }
     }
 
-    /// A record without a broker.
-    #[cfg(test)]
+    /// A record without a time and headers.
     pub(crate) fn of(
         tenure: &Arc<Tenure>,
         offset: u64,
         key: Option<&[u8]>,
-        payload: &[u8],
+        payload: Option<&[u8]>,
+        read: Instant,
     ) -> Self {
+        let bytes = [key.unwrap_or_default(), payload.unwrap_or_default()].concat();
         Inner {
             tenure: Arc::clone(tenure),
             offset,
             timestamp: None,
-            bytes: [key.unwrap_or_default(), payload].concat().into(),
+            bytes: bytes.into(),
             key: key.map(<[u8]>::len),
-            has_payload: true,
+            has_payload: payload.is_some(),
             headers: Box::default(),
-            read: Instant::now(),
+            read,
             running: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
             trouble: Mutex::default(),
@@ -122,20 +114,21 @@ impl Inner {
         mem::size_of::<Self>() + self.bytes.len() + headers
     }
 
-    pub(crate) fn trouble(&self) -> Option<Trouble> {
+    /// Whether it has failed, or was delayed.
+    pub(crate) fn is_troubled(&self) -> bool {
         // Ordering: Acquire; pairs with the Release store in `fail`. The lock has the rest.
-        match self.troubled.load(Ordering::Acquire) {
-            true => lock(&self.trouble).clone(),
-            false => None,
-        }
+        self.troubled.load(Ordering::Acquire)
     }
 
-    /// Notes a failure, or a delay. Returns whether it is the first.
-    pub(crate) fn fail(&self, trouble: Trouble) -> bool {
-        let is_first = lock(&self.trouble).replace(trouble).is_none();
-        // Ordering: Release; pairs with the Acquire load in `trouble`.
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        self.is_troubled().then(|| lock(&self.trouble).clone())?
+    }
+
+    /// Notes a failure, or a delay.
+    pub(crate) fn fail(&self, trouble: Trouble) {
+        *lock(&self.trouble) = Some(trouble);
+        // Ordering: Release; pairs with the Acquire load in `is_troubled`.
         self.troubled.store(true, Ordering::Release);
-        is_first
     }
 }
 

@@ -169,7 +169,7 @@ impl PartitionStatus {
             records,
             bytes,
             running: tenure.running(),
-            failing: tenure.failing(),
+            failing: seen.failing,
             is_leaving: tenure.is_revoked(),
             oldest,
         }

@@ -44,13 +44,6 @@ pub(crate) struct Tenure {
     revoked: AtomicBool,
     cancelled: AtomicBool,
     cancel: Notify,
-    /// What is held, for the driver's bounds. Changed under the lock of `state`.
-    records: AtomicUsize,
-    bytes: AtomicUsize,
-    /// Held records that have failed.
-    failing: AtomicUsize,
-    /// The driver waits for a change.
-    wanted: AtomicBool,
     bell: Arc<Bell>,
 }
 
@@ -64,6 +57,8 @@ struct State {
     /// What was remembered by key and is not all read again.
     memory: Option<ByKey>,
     held: HashMap<u64, Arc<Inner>, foldhash::fast::RandomState>,
+    /// The bytes of these.
+    bytes: usize,
     /// Counts changes, so that a commit without any is none.
     version: u64,
     committed: Option<(u64, i64)>,
@@ -99,7 +94,7 @@ pub(crate) struct Start {
 }
 
 /// A handler that runs. Dropping it leaves the gate.
-pub(crate) struct Running(Arc<Tenure>);
+pub(crate) struct Running<'t>(&'t Tenure);
 
 /// What is seen of a tenure, for `status`.
 pub(crate) struct Seen {
@@ -107,6 +102,8 @@ pub(crate) struct Seen {
     pub(crate) next: Option<u64>,
     pub(crate) committed: Option<i64>,
     pub(crate) oldest: Option<Arc<Inner>>,
+    /// Held records that have failed.
+    pub(crate) failing: usize,
 }
 
 impl Tenure {
@@ -124,6 +121,7 @@ impl Tenure {
             fingerprint: None,
             memory: None,
             held: HashMap::default(),
+            bytes: 0,
             version: 0,
             committed: start.is_committed.then_some((0, base as i64)),
         };
@@ -144,105 +142,47 @@ impl Tenure {
             revoked: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
             cancel: Notify::new(),
-            records: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-            failing: AtomicUsize::new(0),
-            wanted: AtomicBool::new(false),
             bell,
         }
     }
 
-    /// Notes that a record was read.
-    pub(crate) fn begin(&self, record: &Arc<Inner>) -> Intake {
-        let offset = record.offset;
+    /// Notes that these records were read, in order, and returns what was found of each: up to the first that is out of order.
+    pub(crate) fn begin(&self, read: &[Arc<Inner>]) -> Vec<Intake> {
+        let mut found = Vec::with_capacity(read.len());
         let state = &mut *lock(&self.state);
-        match state.next {
-            Some(next) if offset < next => return Intake::Disorder,
-            Some(_) => {}
-            None => state.read_first(record),
+        for record in read {
+            let intake = state.begin(record);
+            found.push(intake);
+            if intake == Intake::Disorder {
+                break;
+            }
         }
-        state.next = Some(offset + 1);
-        let remembered = state.memory.as_ref().is_some_and(|memory| {
-            memory.is_finished(metadata::key_hash(record.key(), offset), offset)
-        });
-        if state
-            .memory
-            .as_ref()
-            .is_some_and(|memory| memory.upto <= offset + 1)
-        {
-            state.memory = None;
-        }
-        if state.tracker.begin(offset) == Begun::Finished || remembered {
-            state.tracker.finish(offset);
-            state.version += 1;
-            return Intake::Finished;
-        }
-        state.held.insert(offset, Arc::clone(record));
-        // Ordering: Relaxed; under the lock, and only the driver, which writes it, decides by it. SeqCst in `finish`.
-        self.records.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(record.weight(), Ordering::Relaxed);
-        Intake::New
+        found
     }
 
     /// Notes that a record is finished: its work is done, or it is a dead letter, or is skipped. Returns whether it was held.
     pub(crate) fn finish(&self, record: &Inner) -> bool {
         let state = &mut *lock(&self.state);
-        let is_held = state.held.remove(&record.offset).is_some();
-        if is_held {
+        let held = state.held.remove(&record.offset);
+        if held.is_some() {
             state.tracker.finish(record.offset);
             state.version += 1;
-            self.release(record);
+            state.bytes -= record.weight();
         }
-        is_held
-    }
-
-    fn release(&self, record: &Inner) {
-        if record.trouble().is_some() {
-            // Ordering: Relaxed; a number to show.
-            self.failing.fetch_sub(1, Ordering::Relaxed);
-        }
-        // Ordering: SeqCst; before the look at `wanted` in `changed`.
-        self.records.fetch_sub(1, Ordering::SeqCst);
-        self.bytes.fetch_sub(record.weight(), Ordering::SeqCst);
-        self.changed();
-    }
-
-    /// Wakes the driver if it waits for this tenure.
-    fn changed(&self) {
-        // Ordering: SeqCst; pairs with `want`: the change before it is seen by the driver, or the driver's wish here.
-        if self.wanted.load(Ordering::SeqCst) {
-            self.bell.ring();
-        }
-    }
-
-    /// The driver wants to know of changes, or no longer. It looks after it has said so.
-    pub(crate) fn want(&self, wanted: bool) {
-        // Ordering: SeqCst; see `changed`.
-        self.wanted.store(wanted, Ordering::SeqCst);
+        held.is_some()
     }
 
     /// The records and bytes that are held.
     pub(crate) fn held(&self) -> (usize, usize) {
-        // Ordering: SeqCst; after `want`.
-        let records = self.records.load(Ordering::SeqCst);
-        (records, self.bytes.load(Ordering::SeqCst))
-    }
-
-    pub(crate) fn note_failing(&self) {
-        // Ordering: Relaxed; a number to show.
-        self.failing.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn failing(&self) -> usize {
-        // Ordering: Relaxed; a number to show.
-        self.failing.load(Ordering::Relaxed)
+        let state = lock(&self.state);
+        (state.held.len(), state.bytes)
     }
 
     /// Lets a handler begin, unless the tenure has ended.
-    pub(crate) fn enter(self: &Arc<Self>) -> Option<Running> {
+    pub(crate) fn enter(&self) -> Option<Running<'_>> {
         // Ordering: SeqCst, both; the gate of the header.
         self.running.fetch_add(1, Ordering::SeqCst);
-        let running = Running(Arc::clone(self));
+        let running = Running(self);
         (!self.revoked.load(Ordering::SeqCst)).then_some(running)
     }
 
@@ -253,7 +193,6 @@ impl Tenure {
 
     /// Lets no other handler begin.
     pub(crate) fn revoke(&self) {
-        self.want(true);
         // Ordering: SeqCst; the gate of the header.
         self.revoked.store(true, Ordering::SeqCst);
     }
@@ -321,11 +260,9 @@ impl Tenure {
 
     /// Forgets what is held, after the end.
     pub(crate) fn clear(&self) -> Vec<Arc<Inner>> {
-        let held = std::mem::take(&mut lock(&self.state).held);
-        // Ordering: SeqCst; as in `release`.
-        self.records.store(0, Ordering::SeqCst);
-        self.bytes.store(0, Ordering::SeqCst);
-        held.into_values().collect()
+        let state = &mut *lock(&self.state);
+        state.bytes = 0;
+        std::mem::take(&mut state.held).into_values().collect()
     }
 
     pub(crate) fn seen(&self) -> Seen {
@@ -335,12 +272,40 @@ impl Tenure {
             next: state.next,
             committed: state.committed.map(|(_, offset)| offset),
             oldest: state.held.get(&progress.first_unfinished()).cloned(),
+            failing: state
+                .held
+                .values()
+                .filter(|record| record.is_troubled())
+                .count(),
             progress,
         }
     }
 }
 
 impl State {
+    fn begin(&mut self, record: &Arc<Inner>) -> Intake {
+        let offset = record.offset;
+        match self.next {
+            Some(next) if offset < next => return Intake::Disorder,
+            Some(_) => {}
+            None => self.read_first(record),
+        }
+        self.next = Some(offset + 1);
+        let memory = self.memory.as_ref();
+        let is_remembered = memory.is_some_and(|memory| {
+            memory.is_finished(metadata::key_hash(record.key(), offset), offset)
+        });
+        self.memory.take_if(|memory| memory.upto <= offset + 1);
+        if self.tracker.begin(offset) == Begun::Finished || is_remembered {
+            self.tracker.finish(offset);
+            self.version += 1;
+            return Intake::Finished;
+        }
+        self.held.insert(offset, Arc::clone(record));
+        self.bytes += record.weight();
+        Intake::New
+    }
+
     /// Compares the first record that was read with what was stored, and believes that only if it is about this log.
     fn read_first(&mut self, record: &Inner) {
         let is_same =
@@ -400,11 +365,13 @@ impl State {
     }
 }
 
-impl Drop for Running {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
-        // Ordering: SeqCst; before the look at `wanted`.
+        // Ordering: SeqCst, both; the gate of the header. If a revocation waits, it looks again.
         self.0.running.fetch_sub(1, Ordering::SeqCst);
-        self.0.changed();
+        if self.0.is_revoked() {
+            self.0.bell.ring();
+        }
     }
 }
 

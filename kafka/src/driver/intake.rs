@@ -13,8 +13,9 @@ use crate::key::Backlog;
 use crate::record::Inner;
 use crate::tenure::{Intake, Start, Tenure};
 
-/// The records of a partition that are taken before it is another one's turn.
+/// The records of a partition that are taken before it is another one's turn, and how many of them together.
 const TURN: usize = 1024;
+const TOGETHER: usize = 128;
 /// How long a seek may take.
 const SEEK: Duration = Duration::from_secs(5);
 
@@ -35,7 +36,7 @@ impl Driver {
             .map(|assigned| assigned.tenure.held());
         let (mut records, mut bytes) = held.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
         let (mut busy, mut full) = (false, false);
-        let mut batch = Vec::new();
+        let mut read = Vec::new();
         let mut seeks = Vec::new();
         let mut errors = Vec::new();
         for (slot, assigned) in &self.partitions {
@@ -47,40 +48,48 @@ impl Driver {
                 continue;
             }
             let (mut of_this, mut bytes_of_this) = assigned.tenure.held();
-            for _ in 0..TURN {
-                let has_room = records < room.records && bytes < room.bytes;
-                if !has_room || of_this >= of_partition || bytes_of_this >= bytes_of_partition {
-                    full = true;
-                    break;
-                }
-                let message = match assigned.queue.poll(Duration::ZERO) {
-                    None => break,
-                    Some(Ok(message)) => message,
-                    Some(Err(error)) => {
-                        errors.push(error);
-                        continue;
-                    }
-                };
-                busy = true;
-                let record = Arc::new(Inner::read(&message, &assigned.tenure, now));
-                match assigned.tenure.begin(&record) {
-                    Intake::New => {
-                        let weight = record.weight();
-                        (records, bytes) = (records + 1, bytes + weight);
-                        (of_this, bytes_of_this) = (of_this + 1, bytes_of_this + weight);
-                        batch.push((
-                            self.shared.settings.order.key(&record),
-                            Backlog::One(record),
-                        ));
-                    }
-                    Intake::Finished => self.shared.counts.remembered.add(1),
-                    Intake::Disorder => {
-                        seeks.push((*slot, Some(record.offset)));
+            let mut is_over = false;
+            for _ in 0..TURN / TOGETHER {
+                while !is_over && read.len() < TOGETHER {
+                    let has_room = records < room.records && bytes < room.bytes;
+                    if !has_room || of_this >= of_partition || bytes_of_this >= bytes_of_partition {
+                        (full, is_over) = (true, true);
                         break;
                     }
+                    match assigned.queue.poll(Duration::ZERO) {
+                        None => is_over = true,
+                        Some(Ok(message)) => {
+                            let record = Arc::new(Inner::read(&message, &assigned.tenure, now));
+                            let weight = record.weight();
+                            (records, bytes) = (records + 1, bytes + weight);
+                            (of_this, bytes_of_this) = (of_this + 1, bytes_of_this + weight);
+                            read.push(record);
+                        }
+                        Some(Err(error)) => errors.push(error),
+                    }
+                }
+                busy |= !read.is_empty();
+                let found = assigned.tenure.begin(&read);
+                if found.last() == Some(&Intake::Disorder) {
+                    seeks.push((*slot, Some(read[found.len() - 1].offset)));
+                    is_over = true;
+                }
+                let count = |what| found.iter().filter(|intake| **intake == what).count();
+                self.shared
+                    .counts
+                    .remembered
+                    .add(count(Intake::Finished) as u64);
+                let new = read
+                    .drain(..)
+                    .zip(&found)
+                    .filter(|(_, intake)| **intake == Intake::New);
+                let order = &self.shared.settings.order;
+                let keyed = new.map(|(record, _)| (order.key(&record), Backlog::One(record)));
+                self.shared.queue.put_all(keyed);
+                if is_over {
+                    break;
                 }
             }
-            self.shared.queue.put_all(batch.drain(..));
         }
         for (slot, from) in seeks {
             self.read_again(slot, from);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use proptest::prelude::*;
 
@@ -25,11 +26,19 @@ fn tenure(by_key: bool, base: Option<u64>, stored: Option<Stored>) -> Arc<Tenure
     ))
 }
 
+impl Tenure {
+    fn begin_one(&self, record: &Arc<Inner>) -> Intake {
+        self.begin(std::slice::from_ref(record))[0]
+    }
+}
+
 fn record(tenure: &Arc<Tenure>, offset: u64, key: u64) -> Arc<Inner> {
     // Key 0 is none.
     let bytes = key.to_le_bytes();
     let key = (key > 0).then_some(&bytes[..]);
-    Arc::new(Inner::of(tenure, offset, key, &offset.to_le_bytes()))
+    let payload = offset.to_le_bytes();
+    let payload = Some(&payload[..]);
+    Arc::new(Inner::of(tenure, offset, key, payload, Instant::now()))
 }
 
 #[derive(Clone, Debug)]
@@ -79,7 +88,7 @@ proptest! {
                     let Some((offset, key)) = log.get(next).copied() else { break };
                     next += 1;
                     let record = record(&tenure, offset, key);
-                    match tenure.begin(&record) {
+                    match tenure.begin_one(&record) {
                         Intake::New => {
                             prop_assert!(!known.contains(&offset), "{} is repeated", offset);
                             sure.remove(&offset);
@@ -143,7 +152,7 @@ proptest! {
         for by_key in [false, true] {
             let tenure = tenure(by_key, None, None);
             let records: Vec<_> = (100..200).map(|offset| record(&tenure, offset, offset % 7)).collect();
-            records.iter().for_each(|record| _ = tenure.begin(record));
+            records.iter().for_each(|record| _ = tenure.begin_one(record));
             records.iter().filter(|record| record.offset % 7 > 2).for_each(|record| _ = tenure.finish(record));
             for how in [Metadata::Wide(4096), Metadata::Ascii(4096)] {
                 let Some(snapshot) = tenure.snapshot(how, true) else { continue };
@@ -171,7 +180,9 @@ proptest! {
 fn some_finished() -> (u64, Stored) {
     let before = tenure(false, None, None);
     let records: Vec<_> = (0..10).map(|offset| record(&before, offset, 1)).collect();
-    records.iter().for_each(|record| _ = before.begin(record));
+    records
+        .iter()
+        .for_each(|record| _ = before.begin_one(record));
     records[3..]
         .iter()
         .for_each(|record| _ = before.finish(record));
@@ -188,9 +199,15 @@ fn metadata_about_another_log_is_not_believed() {
     // What the record at 5 is, after this first one.
     let then = |offset, key: Option<&[u8]>, payload: &[u8]| {
         let tenure = tenure(false, Some(base), Some(stored.clone()));
-        let first = Arc::new(Inner::of(&tenure, offset, key, payload));
-        assert_eq!(tenure.begin(&first), Intake::New);
-        tenure.begin(&record(&tenure, 5, 1))
+        let first = Arc::new(Inner::of(
+            &tenure,
+            offset,
+            key,
+            Some(payload),
+            Instant::now(),
+        ));
+        assert_eq!(tenure.begin_one(&first), Intake::New);
+        tenure.begin_one(&record(&tenure, 5, 1))
     };
     let (key, payload) = (1_u64.to_le_bytes(), 0_u64.to_le_bytes());
     assert_eq!(then(0, Some(&key), &payload), Intake::Finished);
@@ -206,7 +223,7 @@ fn a_log_that_begins_below_the_offset_is_read_from_there() {
     let (_, stored) = some_finished();
     let tenure = tenure(false, Some(1000), Some(stored));
     for offset in 0..3 {
-        assert_eq!(tenure.begin(&record(&tenure, offset, 1)), Intake::New);
+        assert_eq!(tenure.begin_one(&record(&tenure, offset, 1)), Intake::New);
     }
     let snapshot = tenure.snapshot(Metadata::default(), true);
     assert!(snapshot.is_none_or(|snapshot| snapshot.offset == 0));
@@ -216,19 +233,24 @@ fn a_log_that_begins_below_the_offset_is_read_from_there() {
 fn a_record_that_comes_late_is_seen() {
     let tenure = tenure(false, Some(0), None);
     for offset in [0, 5, 6] {
-        tenure.begin(&record(&tenure, offset, 1));
+        tenure.begin_one(&record(&tenure, offset, 1));
     }
     for late in [0, 3, 6] {
-        assert_eq!(tenure.begin(&record(&tenure, late, 1)), Intake::Disorder);
+        assert_eq!(
+            tenure.begin_one(&record(&tenure, late, 1)),
+            Intake::Disorder
+        );
     }
-    assert_eq!(tenure.begin(&record(&tenure, 7, 1)), Intake::New);
+    assert_eq!(tenure.begin_one(&record(&tenure, 7, 1)), Intake::New);
 }
 
 #[test] // R1, R3, R5
 fn what_a_revocation_finds_waiting_is_unfinished_and_then_gives_its_room_back() {
     let tenure = tenure(false, Some(0), None);
     let records: Vec<_> = (0..10).map(|offset| record(&tenure, offset, 1)).collect();
-    records.iter().for_each(|record| _ = tenure.begin(record));
+    records
+        .iter()
+        .for_each(|record| _ = tenure.begin_one(record));
     let running = tenure.enter().expect("it runs");
     assert_eq!((tenure.held().0, tenure.running()), (10, 1));
     tenure.revoke();
@@ -252,7 +274,9 @@ fn what_is_written_by_key_is_short() {
     let records: Vec<_> = (0..10_000)
         .map(|offset| record(&tenure, offset, 1 + offset * 7 % 200))
         .collect();
-    records.iter().for_each(|record| _ = tenure.begin(record));
+    records
+        .iter()
+        .for_each(|record| _ = tenure.begin_one(record));
     let is_stuck = |record: &&Arc<Inner>| record.offset * 7 % 200 < 10;
     records
         .iter()

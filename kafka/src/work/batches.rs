@@ -111,12 +111,17 @@ async fn try_part<F, R>(
     R: Future<Output: IntoVerdicts>,
 {
     // Those of a key that waits stay behind it. Those whose tenure has ended are gone.
-    let mut running = Vec::new();
+    let tenures: Vec<_> = part
+        .iter()
+        .map(|(_, record)| Arc::clone(&record.tenure))
+        .collect();
+    let (mut running, mut of_part) = (Vec::new(), tenures.iter());
     part.retain(|(index, record)| {
+        let tenure = of_part.next();
         if waits.contains_key(index) {
             return false;
         }
-        let entered = record.tenure.enter();
+        let entered = tenure.and_then(|tenure| tenure.enter());
         if entered.is_none() {
             remove(&mut jobs[*index], record);
         }

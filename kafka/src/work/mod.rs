@@ -158,7 +158,7 @@ async fn settle(
     if is_dead {
         return bury(shared, record, trouble).await;
     }
-    note(record, trouble);
+    record.fail(trouble);
     shared.counts.retries.add(1);
     Next::After(delay)
 }
@@ -194,17 +194,14 @@ fn succeed(
     let error = trouble
         .as_ref()
         .map_or_else(|| "not yet".to_owned(), |trouble| trouble.error.clone());
-    note(
-        record,
-        Trouble {
-            attempts,
-            error,
-            first: trouble.map_or(now, |trouble| trouble.first),
-            last: now,
-            is_dead: false,
-            refused: None,
-        },
-    );
+    record.fail(Trouble {
+        attempts,
+        error,
+        first: trouble.map_or(now, |trouble| trouble.first),
+        last: now,
+        is_dead: false,
+        refused: None,
+    });
     Next::After(delay)
 }
 
@@ -247,21 +244,12 @@ fn refused(shared: &Shared, record: &Arc<Inner>, trouble: Trouble, error: &str) 
     );
     tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
     let delay = backoff(shared, record);
-    note(
-        record,
-        Trouble {
-            refused: Some(error.to_owned()),
-            is_dead: true,
-            ..trouble
-        },
-    );
+    record.fail(Trouble {
+        refused: Some(error.to_owned()),
+        is_dead: true,
+        ..trouble
+    });
     Next::After(delay)
-}
-
-fn note(record: &Arc<Inner>, trouble: Trouble) {
-    if record.fail(trouble) {
-        record.tenure.note_failing();
-    }
 }
 
 fn finish(shared: &Shared, record: &Arc<Inner>, has_failed: bool) {
