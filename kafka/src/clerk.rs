@@ -12,8 +12,8 @@ use rdkafka::consumer::Consumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 
-use crate::client::Client;
-use crate::metadata::{self, Beyond};
+use crate::client::{self, Client, Partition};
+use crate::metadata;
 use crate::native;
 use crate::shared::Shared;
 use crate::tenure::{Snapshot, Start, Tenure};
@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) enum Job {
     /// Reads what is committed for partitions.
-    Load(u64, Vec<(String, i32)>),
+    Load(u64, Vec<Partition>),
     Commit(Commit),
 }
 
@@ -36,15 +36,9 @@ pub(crate) struct Commit {
 }
 
 pub(crate) enum Reply {
-    Loaded(u64, Result<Vec<Loaded>, KafkaError>),
+    Loaded(u64, Result<Vec<(Partition, Start)>, KafkaError>),
     /// The number of a last commit, and how many of its partitions failed.
     Committed(u64, usize),
-}
-
-pub(crate) struct Loaded {
-    pub(crate) topic: String,
-    pub(crate) partition: i32,
-    pub(crate) start: Start,
 }
 
 /// Ends when it is dropped, and waits for that.
@@ -171,58 +165,51 @@ fn list(commits: &[&Ended], with_metadata: bool) -> TopicPartitionList {
 fn load(
     client: &Client,
     shared: &Shared,
-    partitions: &[(String, i32)],
-) -> Result<Vec<Loaded>, KafkaError> {
-    let mut list = TopicPartitionList::with_capacity(partitions.len());
-    for (topic, partition) in partitions {
-        list.add_partition(topic, *partition);
-    }
-    let list = client.committed_offsets(list, PATIENCE)?;
+    partitions: &[Partition],
+) -> Result<Vec<(Partition, Start)>, KafkaError> {
+    let list = client.committed_offsets(client::list(partitions), PATIENCE)?;
     let texts = native::metadata(&list);
     let mut loaded = Vec::new();
     for (element, text) in list.elements().iter().zip(texts) {
         element.error()?;
         let (topic, partition) = (element.topic().to_owned(), element.partition());
-        let mut start = Start::default();
-        if let Offset::Offset(offset) = element.offset()
-            && let Ok(base) = u64::try_from(offset)
-        {
-            start.base = base;
-            start.is_committed = true;
-            let is_empty = text.as_ref().is_some_and(String::is_empty);
-            start.stored = text.as_ref().and_then(|text| metadata::read(base, text));
-            let mut is_ignored = !is_empty && start.stored.is_none();
-            if let Some(stored) = &start.stored {
-                let end = match &stored.beyond {
-                    Beyond::Ranges(progress) => {
-                        progress.finished().last().map_or(base, |last| last.end)
+        let start = match element.offset() {
+            Offset::Offset(offset) if offset >= 0 => {
+                let base = offset as u64;
+                let stored = text.as_ref().and_then(|text| metadata::read(base, text));
+                // Beyond the end: the log was cut, or is another one.
+                let stored = match stored {
+                    Some(stored) => {
+                        let (_, high) = client.fetch_watermarks(&topic, partition, PATIENCE)?;
+                        Some(stored).filter(|stored| stored.end(base) <= high as u64)
                     }
-                    Beyond::Keys(keys) => keys.upto,
+                    None => None,
                 };
-                let (_, high) = client.fetch_watermarks(&topic, partition, PATIENCE)?;
-                if u64::try_from(high).is_ok_and(|high| high < end) {
-                    // The log was cut, or is another one.
-                    start.stored = None;
-                    is_ignored = true;
+                if stored.is_none() && text.is_none_or(|text| !text.is_empty()) {
+                    shared.counts.metadata_ignored.add(1);
+                    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, "metadata of an offset is ignored: it is foreign, damaged, or of another log");
+                }
+                let is_committed = true;
+                Start {
+                    base,
+                    is_committed,
+                    stored,
                 }
             }
-            if is_ignored {
-                shared.counts.metadata_ignored.add(1);
-                tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, "metadata of an offset is ignored: it is foreign, damaged, or of another log");
+            _ => {
+                let (low, high) = client.fetch_watermarks(&topic, partition, PATIENCE)?;
+                let first = match shared.settings.begins_at_the_end() {
+                    true => high,
+                    false => low,
+                };
+                let base = u64::try_from(first).unwrap_or(0);
+                Start {
+                    base,
+                    ..Start::default()
+                }
             }
-        } else {
-            let (low, high) = client.fetch_watermarks(&topic, partition, PATIENCE)?;
-            let first = match shared.settings.begins_at_the_end() {
-                true => high,
-                false => low,
-            };
-            start.base = u64::try_from(first).unwrap_or(0);
-        }
-        loaded.push(Loaded {
-            topic,
-            partition,
-            start,
-        });
+        };
+        loaded.push(((topic, partition), start));
     }
     Ok(loaded)
 }

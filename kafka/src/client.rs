@@ -16,11 +16,22 @@ use crate::lock;
 
 pub(crate) type Client = BaseConsumer<Context>;
 
+/// A topic, and the number of a partition.
+pub(crate) type Partition = (String, i32);
+
+pub(crate) fn list(partitions: &[Partition]) -> TopicPartitionList {
+    let mut list = TopicPartitionList::with_capacity(partitions.len());
+    for (topic, partition) in partitions {
+        list.add_partition(topic, *partition);
+    }
+    list
+}
+
 /// What the group wants of this member. It waits for the reply, an assign or unassign, while the driver polls on.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Assign(Vec<(String, i32)>),
-    Revoke(Vec<(String, i32)>),
+    Assign(Vec<Partition>),
+    Revoke(Vec<Partition>),
 }
 
 pub(crate) struct Context {

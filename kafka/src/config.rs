@@ -81,6 +81,8 @@ pub struct Place {
 pub struct Builder {
     pub(crate) group: String,
     pub(crate) client: ClientConfig,
+    /// Of the producer of dead letters.
+    pub(crate) producer: ClientConfig,
     own: Vec<(String, String)>,
     pub(crate) topics: Vec<String>,
     pub(crate) order: OrderBy,
@@ -100,22 +102,16 @@ pub struct Builder {
 
 /// Properties that would take from the consumer what it does itself.
 const RESERVED: [(&str, &str); 6] = [
-    (
-        "bootstrap.servers",
-        "is the first argument of `Consumer::builder`",
-    ),
+    ("bootstrap.servers", "is an argument of `Consumer::builder`"),
     (
         "metadata.broker.list",
-        "is the first argument of `Consumer::builder`",
+        "is an argument of `Consumer::builder`",
     ),
-    ("group.id", "is the second argument of `Consumer::builder`"),
-    (
-        "enable.auto.commit",
-        "must stay off: the consumer commits what is finished",
-    ),
+    ("group.id", "is an argument of `Consumer::builder`"),
+    ("enable.auto.commit", "must stay off: the consumer commits"),
     (
         "enable.auto.offset.store",
-        "must stay off: the consumer commits what is finished",
+        "must stay off: the consumer commits",
     ),
     ("enable.partition.eof", "must stay off"),
 ];
@@ -123,8 +119,14 @@ const RESERVED: [(&str, &str); 6] = [
 impl Builder {
     pub(crate) fn new(servers: &str, group: &str) -> Self {
         let mut client = ClientConfig::new();
+        client.set("bootstrap.servers", servers);
+        let mut producer = client.clone();
+        // A letter that is refused for this long is tried again by its worker.
+        producer.set("message.timeout.ms", "30000");
         client
-            .set("bootstrap.servers", servers)
+            .set("group.id", group)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
             // A new group begins with the first record: none is lost.
             .set("auto.offset.reset", "earliest")
             // Members join and leave without a stop of the others.
@@ -132,16 +134,19 @@ impl Builder {
             // The default, 1 s, is how long a queue that was full waits before it fetches.
             .set("fetch.queue.backoff.ms", "5")
             .set("queued.max.messages.kbytes", "8192");
+        let (least, most) = (Duration::from_millis(100), Duration::from_secs(60));
+        let limiter = ItemExponentialFailure::new(least, most).ok();
         Builder {
             group: group.to_owned(),
             client,
+            producer,
             own: Vec::new(),
             topics: Vec::new(),
             order: OrderBy::Key,
             concurrency: 64,
             room: Room::records(20_000),
             retries: 5,
-            backoff: None,
+            backoff: limiter.map(|limiter| Box::new(limiter) as _),
             dead_letters: None,
             exhausted: HashMap::new(),
             otherwise: None,
@@ -273,97 +278,84 @@ impl Builder {
                 // The brokers assign then, and librdkafka refuses the setting.
                 self.client.remove("partition.assignment.strategy");
             }
+            self.producer.set(&property, &value);
             self.client.set(property, value);
         }
-        if self.backoff.is_none() {
-            let limiter =
-                ItemExponentialFailure::new(Duration::from_millis(100), Duration::from_secs(60));
-            let reason =
-                |error: keyqueue::ConfigError| Error::config("backoff", "", error.to_string());
-            self.backoff = Some(Box::new(limiter.map_err(reason)?));
-        }
+        self.producer
+            .set("enable.idempotence", "true")
+            .set("acks", "all");
         Consumer::create(self)
     }
 
     fn check(&self) -> Result<(), Error> {
-        let check =
-            |field: &'static str, value: String, holds: bool, rule: &'static str| match holds {
-                true => Ok(()),
-                false => Err(Error::config(field, value, rule)),
-            };
-        let not_empty = "at least one name, none of them empty";
-        let topics = !self.topics.is_empty() && self.topics.iter().all(|topic| !topic.is_empty());
-        check("topics", self.topics.join(","), topics, not_empty)?;
-        check(
-            "group",
-            self.group.clone(),
-            !self.group.is_empty(),
-            "a name",
-        )?;
-        let tasks = self.concurrency;
-        check(
-            "concurrency",
-            tasks.to_string(),
-            (1..=1 << 16).contains(&tasks),
-            "from 1 to 65536",
-        )?;
         let Room {
             records,
             bytes,
             of_partition,
         } = self.room;
-        check(
-            "room.records",
-            records.to_string(),
-            records > 0,
-            "at least 1",
-        )?;
-        check("room.bytes", bytes.to_string(), bytes > 0, "at least 1")?;
         let of_partition = of_partition.unwrap_or(1);
-        let share = (1..=records).contains(&of_partition);
-        check(
-            "room.of_partition",
-            of_partition.to_string(),
-            share,
-            "from 1 to room.records",
-        )?;
+        let letters = self.dead_letters.clone();
+        let has_name = letters.as_ref().is_some_and(|topic| !topic.is_empty());
+        let needs = |then: &Exhausted| *then == Exhausted::DeadLetter;
+        let needs_letters = self.exhausted.values().chain(&self.otherwise).any(needs);
+        let has_letters = has_name || letters.is_none() && !needs_letters;
+        let letters = letters.unwrap_or_default();
+        let topics = !self.topics.is_empty() && !self.topics.iter().any(String::is_empty);
         let every = self.commit_every;
-        let long = every >= Duration::from_millis(1);
-        check("commit_every", format!("{every:?}"), long, "at least 1 ms")?;
-        let letters = self.exhausted.values().chain(&self.otherwise);
-        let needs = letters
-            .into_iter()
-            .any(|then| *then == Exhausted::DeadLetter);
-        let has = self
-            .dead_letters
-            .as_ref()
-            .is_some_and(|topic| !topic.is_empty());
-        let topic = self.dead_letters.clone().unwrap_or_default();
-        let named = has || !needs && self.dead_letters.is_none();
-        check("dead_letters", topic.clone(), named, "the name of a topic")?;
-        let is_read = has && self.topics.contains(&topic);
-        check(
-            "dead_letters",
-            topic,
-            !is_read,
-            "not one of the topics that are read",
-        )
+        let tasks = self.concurrency;
+        let (text, names) = (ToString::to_string, "at least one name, none of them empty");
+        for (field, value, holds, rule) in [
+            ("topics", self.topics.join(","), topics, names),
+            (
+                "group",
+                self.group.clone(),
+                !self.group.is_empty(),
+                "a name",
+            ),
+            (
+                "concurrency",
+                text(&tasks),
+                (1..=1 << 16).contains(&tasks),
+                "from 1 to 65536",
+            ),
+            ("room.records", text(&records), records > 0, "at least 1"),
+            ("room.bytes", text(&bytes), bytes > 0, "at least 1"),
+            (
+                "room.of_partition",
+                text(&of_partition),
+                (1..=records).contains(&of_partition),
+                "from 1 to room.records",
+            ),
+            (
+                "commit_every",
+                format!("{every:?}"),
+                every.as_millis() > 0,
+                "at least 1 ms",
+            ),
+            (
+                "dead_letters",
+                letters.clone(),
+                has_letters,
+                "the name of a topic",
+            ),
+            (
+                "dead_letters",
+                letters.clone(),
+                !self.topics.contains(&letters),
+                "not one of the topics that are read",
+            ),
+        ] {
+            if !holds {
+                return Err(Error::config(field, value, rule));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a group that has committed nothing begins with what comes next.
     pub(crate) fn begins_at_the_end(&self) -> bool {
         let reset = self.client.get("auto.offset.reset");
         reset.is_some_and(|reset| ["latest", "largest", "end"].contains(&reset))
-    }
-
-    /// What becomes of the exhausted records of a topic.
-    pub(crate) fn exhausted_in(&self, topic: &str) -> Exhausted {
-        let default = match self.dead_letters {
-            Some(_) => Exhausted::DeadLetter,
-            None => Exhausted::Block,
-        };
-        let of_topic = self.exhausted.get(topic).copied();
-        of_topic.or(self.otherwise).unwrap_or(default)
     }
 }
 

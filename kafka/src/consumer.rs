@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use keyqueue::limiter::NoLimit;
-use keyqueue::worker::{IntoVerdict, IntoVerdicts, Job, Running, Workers};
-use keyqueue::{UpTo, WorkQueue};
+use keyqueue::worker::{IntoVerdict, IntoVerdicts, Running, Workers};
+use keyqueue::{UpTo, WorkQueue, merge};
 use rdkafka::config::FromClientConfigAndContext;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ use crate::client::{Client, Context};
 use crate::config::Builder;
 use crate::dead_letter::Letters;
 use crate::driver::Driver;
-use crate::key::{Backlog, Key};
+use crate::key::{Backlog, Job, Key};
 use crate::shared::{Shared, Stop};
 use crate::work::{self, Waits};
 use crate::{Ended, Error, Record, Status, lock};
@@ -47,22 +47,16 @@ impl Consumer {
         let bell = Arc::new(Bell::default());
         let last_error = Arc::default();
         let context = Context::new(Arc::clone(&bell), Arc::clone(&last_error));
-        let mut config = settings.client.clone();
-        config
-            .set("group.id", &settings.group)
-            .set("enable.auto.commit", "false")
-            .set("enable.auto.offset.store", "false");
-        let client = Client::from_config_and_context(&config, context);
+        let client = Client::from_config_and_context(&settings.client, context);
         let mut client = client.map_err(Error::client("creating the client"))?;
         let ring = Arc::clone(&bell);
         client.set_nonempty_callback(move || ring.ring());
         let letters = settings.dead_letters.as_ref();
-        let letters =
-            letters.map(|topic| Letters::new(settings.client.clone(), topic, &settings.group));
+        let letters = letters.map(|topic| Letters::new(&settings.producer, topic, &settings.group));
         let queue = WorkQueue::builder()
             .rate_limiter(NoLimit)
             .adds_wait_for_retries(true);
-        let queue = queue.merge(Backlog::append).build();
+        let queue = queue.merge(merge::append).build();
         let queue = queue
             .map_err(|error| Error::config(error.field(), error.value(), error.to_string()))?;
         Ok(Consumer {
@@ -119,7 +113,7 @@ impl Consumer {
         R: Future<Output: IntoVerdict> + Send + 'static,
     {
         let f = Arc::new((Arc::clone(&self.shared), f));
-        let work = move |job: Job<'static, Key, Backlog>| {
+        let work = move |job: Job| {
             let f = Arc::clone(&f);
             async move { work::work(&f.0, &f.1, job).await }
         };
@@ -152,7 +146,7 @@ impl Consumer {
     {
         let f = Arc::new((Arc::clone(&self.shared), f));
         let up_to = UpTo::new(max).linger(self.shared.settings.linger);
-        let work = move |jobs: Vec<Job<'static, Key, Backlog>>| {
+        let work = move |jobs: Vec<Job>| {
             let f = Arc::clone(&f);
             async move { work::batches::work(&f.0, &f.1, max, jobs).await }
         };

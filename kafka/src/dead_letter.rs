@@ -50,30 +50,9 @@ pub(crate) struct Letters {
 }
 
 impl Letters {
-    /// `client` has the properties of the consumer; those that are of no producer are ignored by librdkafka.
-    pub(crate) fn new(mut client: ClientConfig, topic: &str, group: &str) -> Result<Self, Error> {
-        for property in [
-            "group.id",
-            "auto.offset.reset",
-            "partition.assignment.strategy",
-            "fetch.queue.backoff.ms",
-            "queued.max.messages.kbytes",
-            "enable.auto.commit",
-            "enable.auto.offset.store",
-            "group.protocol",
-            "group.instance.id",
-            "isolation.level",
-        ] {
-            client.remove(property);
-        }
-        client.set("enable.idempotence", "true").set("acks", "all");
-        // A letter that is refused for this long is tried again by its worker.
-        if client.get("message.timeout.ms").is_none() {
-            client.set("message.timeout.ms", "30000");
-        }
-        let producer = client
-            .create()
-            .map_err(Error::client("creating the producer of dead letters"))?;
+    pub(crate) fn new(client: &ClientConfig, topic: &str, group: &str) -> Result<Self, Error> {
+        let producer = client.create();
+        let producer = producer.map_err(Error::client("creating the producer of dead letters"))?;
         Ok(Letters {
             producer,
             topic: topic.to_owned(),

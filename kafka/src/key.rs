@@ -1,10 +1,9 @@
 //! What is kept in order: the keys of the queue, and the records that wait for one.
 
-use std::collections::{VecDeque, vec_deque};
 use std::fmt;
-use std::iter::Chain;
-use std::option;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use crate::Record;
 use crate::record::Inner;
@@ -88,79 +87,8 @@ enum Of {
     Partition,
 }
 
-/// The records of a key that are not finished, in order.
-pub(crate) enum Backlog {
-    /// Nearly all are this.
-    One(Arc<Inner>),
-    Many(VecDeque<Arc<Inner>>),
-}
+/// The records of a key that are not finished, in order: of nearly all keys one.
+pub(crate) type Backlog = SmallVec<[Arc<Inner>; 1]>;
 
-impl Backlog {
-    pub(crate) fn front(&self) -> Option<&Arc<Inner>> {
-        match self {
-            Backlog::One(record) => Some(record),
-            Backlog::Many(records) => records.front(),
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Inner>> {
-        let (one, many) = match self {
-            Backlog::One(record) => (Some(record), None),
-            Backlog::Many(records) => (None, Some(records)),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
-    }
-
-    /// Keeps those for which `keep` returns true.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Arc<Inner>) -> bool) {
-        match self {
-            Backlog::One(record) if keep(record) => {}
-            Backlog::One(_) => *self = Backlog::Many(VecDeque::new()),
-            Backlog::Many(records) => records.retain(keep),
-        }
-    }
-
-    /// Appends what came later: the merge function of the queue.
-    pub(crate) fn append(&mut self, later: Backlog) {
-        let records = match self {
-            Backlog::Many(records) => records,
-            Backlog::One(first) => {
-                let records = VecDeque::from([Arc::clone(first)]);
-                *self = Backlog::Many(records);
-                match self {
-                    Backlog::Many(records) => records,
-                    Backlog::One(_) => return,
-                }
-            }
-        };
-        match later {
-            Backlog::One(record) => records.push_back(record),
-            Backlog::Many(more) => records.extend(more),
-        }
-    }
-}
-
-impl FromIterator<Arc<Inner>> for Backlog {
-    fn from_iter<I: IntoIterator<Item = Arc<Inner>>>(records: I) -> Self {
-        let mut records = records.into_iter();
-        match (records.next(), records.next()) {
-            (Some(record), None) => Backlog::One(record),
-            (first, second) => {
-                Backlog::Many(first.into_iter().chain(second).chain(records).collect())
-            }
-        }
-    }
-}
-
-impl IntoIterator for Backlog {
-    type Item = Arc<Inner>;
-    type IntoIter = Chain<option::IntoIter<Arc<Inner>>, vec_deque::IntoIter<Arc<Inner>>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        let (one, many) = match self {
-            Backlog::One(record) => (Some(record), VecDeque::new()),
-            Backlog::Many(records) => (None, records),
-        };
-        one.into_iter().chain(many)
-    }
-}
+/// A key in a worker's hand.
+pub(crate) type Job = keyqueue::worker::Job<'static, Key, Backlog>;

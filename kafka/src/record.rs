@@ -54,6 +54,21 @@ pub(crate) struct Trouble {
     pub(crate) refused: Option<String>,
 }
 
+impl Trouble {
+    /// Of a record that has not failed.
+    pub(crate) fn none() -> Self {
+        let now = SystemTime::now();
+        Trouble {
+            attempts: 0,
+            error: "not yet".to_owned(),
+            first: now,
+            last: now,
+            is_dead: false,
+            refused: None,
+        }
+    }
+}
+
 impl Inner {
     pub(crate) fn read(message: &BorrowedMessage<'_>, tenure: &Arc<Tenure>, now: Instant) -> Self {
         let offset = u64::try_from(message.offset()).unwrap_or(0);
@@ -103,6 +118,11 @@ impl Inner {
 
     pub(crate) fn timestamp(&self) -> Option<i64> {
         self.timestamp
+    }
+
+    /// For the log: topic, partition, offset.
+    pub(crate) fn place(&self) -> (&str, i32, u64) {
+        (&self.tenure.topic, self.tenure.partition, self.offset)
     }
 
     /// The bytes that it takes in memory, nearly.

@@ -8,11 +8,12 @@ use keyqueue::WorkQueue;
 use keyqueue::limiter::{NoLimit, RateLimiter};
 
 use crate::bell::Bell;
-use crate::config::{Builder, Place};
+use crate::config::{Builder, Exhausted, Place};
 use crate::dead_letter::Letters;
 use crate::key::{Backlog, Key};
 use crate::lock;
 use crate::metadata::Metadata;
+use crate::record::Inner;
 use crate::tenure::Tenure;
 
 pub(crate) struct Shared {
@@ -55,27 +56,42 @@ impl Count {
     }
 }
 
-/// What has happened in this run.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) finished: Count,
-    pub(crate) retries: Count,
-    pub(crate) dead_letters: Count,
-    pub(crate) skipped: Count,
+/// Counters, each with its series.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident: $series:literal,)*) => {
+        /// What has happened in this run.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counts {
+            $($(#[$doc])* pub(crate) $name: Count,)*
+        }
+
+        impl Counts {
+            pub(crate) fn series(&self) -> [(&'static str, u64); [$($series),*].len()] {
+                [$((concat!("keyqueue_kafka_", $series, "_total"), self.$name.get())),*]
+            }
+        }
+    };
+}
+
+counts! {
+    finished: "finished",
+    retries: "retries",
+    dead_letters: "dead_letters",
+    skipped: "skipped",
     /// Read again after a restart, and not repeated.
-    pub(crate) remembered: Count,
+    remembered: "remembered",
     /// In hand at a revocation, and not begun.
-    pub(crate) discarded: Count,
+    discarded: "discarded",
     /// Begun, and cancelled.
-    pub(crate) cancelled: Count,
-    pub(crate) commits: Count,
-    pub(crate) commit_errors: Count,
+    cancelled: "cancelled",
+    commits: "commits",
+    commit_errors: "commit_errors",
     /// Offsets beyond what had room in the metadata.
-    pub(crate) left_out: Count,
-    pub(crate) metadata_ignored: Count,
+    left_out: "metadata_left_out",
+    metadata_ignored: "metadata_ignored",
     /// Partitions that were read again because a record came out of order.
-    pub(crate) disorders: Count,
-    pub(crate) lost_assignments: Count,
+    disorders: "disorders",
+    lost_assignments: "lost_assignments",
 }
 
 impl Shared {
@@ -104,6 +120,18 @@ impl Shared {
             Some(limiter) => &**limiter,
             None => &NoLimit,
         }
+    }
+
+    /// What becomes of this record when it is exhausted.
+    pub(crate) fn exhausted(&self, record: &Inner) -> Exhausted {
+        let default = match self.letters {
+            Some(_) => Exhausted::DeadLetter,
+            None => Exhausted::Block,
+        };
+        let of_topic = self.settings.exhausted.get(&*record.tenure.topic);
+        *of_topic
+            .or(self.settings.otherwise.as_ref())
+            .unwrap_or(&default)
     }
 
     pub(crate) fn metadata(&self) -> Metadata {

@@ -184,25 +184,28 @@ impl PartitionStatus {
             ("topic", self.topic.clone()),
             ("partition", self.partition.to_string()),
         ];
-        let set = |name: &'static str, value: f64| gauge!(name, &labels).set(value);
-        set("keyqueue_kafka_records", self.records as f64);
-        set("keyqueue_kafka_bytes", self.bytes as f64);
-        set("keyqueue_kafka_running", self.running as f64);
-        set("keyqueue_kafka_failing", self.failing as f64);
-        set("keyqueue_kafka_base_offset", self.base as f64);
-        set(
-            "keyqueue_kafka_finished_beyond",
-            self.finished_beyond as f64,
-        );
-        set(
-            "keyqueue_kafka_committed_offset",
-            self.committed.unwrap_or(-1) as f64,
-        );
-        let oldest = self.oldest.as_ref();
-        set(
-            "keyqueue_kafka_oldest_seconds",
-            oldest.map_or(0.0, |oldest| oldest.age.as_secs_f64()),
-        );
+        let oldest = self.oldest.as_ref().map(|oldest| oldest.age);
+        for (name, value) in [
+            ("keyqueue_kafka_records", self.records as f64),
+            ("keyqueue_kafka_bytes", self.bytes as f64),
+            ("keyqueue_kafka_running", self.running as f64),
+            ("keyqueue_kafka_failing", self.failing as f64),
+            ("keyqueue_kafka_base_offset", self.base as f64),
+            (
+                "keyqueue_kafka_finished_beyond",
+                self.finished_beyond as f64,
+            ),
+            (
+                "keyqueue_kafka_committed_offset",
+                self.committed.unwrap_or(-1) as f64,
+            ),
+            (
+                "keyqueue_kafka_oldest_seconds",
+                oldest.unwrap_or_default().as_secs_f64(),
+            ),
+        ] {
+            gauge!(name, &labels).set(value);
+        }
     }
 
     /// Sets the gauges of a partition that is given back: nothing of it is in memory.
@@ -225,29 +228,8 @@ impl Driver {
         let shared = self.shared();
         let status = Status::of(shared, Instant::now());
         let group = &shared.settings.group;
-        let counts = &shared.counts;
-        for (name, count) in [
-            ("keyqueue_kafka_finished_total", &counts.finished),
-            ("keyqueue_kafka_retries_total", &counts.retries),
-            ("keyqueue_kafka_dead_letters_total", &counts.dead_letters),
-            ("keyqueue_kafka_skipped_total", &counts.skipped),
-            ("keyqueue_kafka_remembered_total", &counts.remembered),
-            ("keyqueue_kafka_discarded_total", &counts.discarded),
-            ("keyqueue_kafka_cancelled_total", &counts.cancelled),
-            ("keyqueue_kafka_commits_total", &counts.commits),
-            ("keyqueue_kafka_commit_errors_total", &counts.commit_errors),
-            ("keyqueue_kafka_metadata_left_out_total", &counts.left_out),
-            (
-                "keyqueue_kafka_metadata_ignored_total",
-                &counts.metadata_ignored,
-            ),
-            ("keyqueue_kafka_disorders_total", &counts.disorders),
-            (
-                "keyqueue_kafka_lost_assignments_total",
-                &counts.lost_assignments,
-            ),
-        ] {
-            counter!(name, "group" => group.clone()).absolute(count.get());
+        for (name, count) in shared.counts.series() {
+            counter!(name, "group" => group.clone()).absolute(count);
         }
         status
             .partitions

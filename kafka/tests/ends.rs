@@ -289,7 +289,7 @@ fn settings_that_are_wrong_are_named() {
         ),
         (
             builder().set("group.id", "other"),
-            "group.id = \"other\": is the second argument",
+            "group.id = \"other\": is an argument",
         ),
         (
             builder().set("enable.auto.commit", "true"),

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use rdkafka::Offset;
 use rdkafka::consumer::Consumer;
 use rdkafka::message::{BorrowedMessage, Message};
+use smallvec::smallvec;
 
 use super::{Driver, Turn};
 use crate::OrderBy;
-use crate::key::Backlog;
 use crate::record::Inner;
 use crate::tenure::{Intake, Start, Tenure};
 
@@ -84,7 +84,7 @@ impl Driver {
                     .zip(&found)
                     .filter(|(_, intake)| **intake == Intake::New);
                 let order = &self.shared.settings.order;
-                let keyed = new.map(|(record, _)| (order.key(&record), Backlog::One(record)));
+                let keyed = new.map(|(record, _)| (order.key(&record), smallvec![record]));
                 self.shared.queue.put_all(keyed);
                 if is_over {
                     break;

@@ -10,9 +10,9 @@ use rdkafka::error::KafkaError;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::{Assigned, Driver};
-use crate::clerk::{Job, Loaded};
-use crate::client::Event;
-use crate::tenure::Tenure;
+use crate::clerk::Job;
+use crate::client::{self, Event, Partition};
+use crate::tenure::{Start, Tenure};
 use crate::{Ended, Error, OrderBy, PartitionStatus, lock};
 
 /// How long the last commit of a tenure is tried, beyond the limit of its revocation.
@@ -26,15 +26,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 pub(super) enum Rebalancing {
     Idle,
     /// The clerk reads what is committed; or will be asked again at this time.
-    Loading {
-        id: u64,
-        partitions: Vec<(String, i32)>,
-        again: Option<Instant>,
-    },
-    Revoking {
-        partitions: Vec<(String, i32)>,
-        leaving: Leaving,
-    },
+    Loading(u64, Vec<Partition>, Option<Instant>),
+    Revoking(Vec<Partition>, Leaving),
 }
 
 /// Tenures that end.
@@ -69,29 +62,16 @@ impl Driver {
         }
         match mem::replace(&mut self.rebalancing, Rebalancing::Idle) {
             Rebalancing::Idle => {}
-            Rebalancing::Loading { partitions, .. } if !self.events.is_empty() => {
+            Rebalancing::Loading(_, partitions, _) if !self.events.is_empty() => {
                 tracing::debug!(target: "keyqueue_kafka", ?partitions, "an assignment was taken back");
             }
-            Rebalancing::Loading {
-                partitions,
-                again: Some(time),
-                ..
-            } if now >= time => self.load(partitions),
-            Rebalancing::Revoking {
-                partitions,
-                mut leaving,
-            } => {
+            Rebalancing::Loading(_, partitions, Some(time)) if now >= time => self.load(partitions),
+            Rebalancing::Revoking(partitions, mut leaving) => {
                 self.end_tenures(&mut leaving, now);
-                match leaving.step {
-                    Step::Left => return self.unassign(&partitions, &leaving),
-                    _ => {
-                        self.rebalancing = Rebalancing::Revoking {
-                            partitions,
-                            leaving,
-                        };
-                    }
+                if leaving.step == Step::Left {
+                    return self.unassign(&partitions, &leaving);
                 }
-                return Ok(());
+                self.rebalancing = Rebalancing::Revoking(partitions, leaving);
             }
             loading => self.rebalancing = loading,
         }
@@ -105,29 +85,23 @@ impl Driver {
         Ok(())
     }
 
-    fn load(&mut self, partitions: Vec<(String, i32)>) {
+    fn load(&mut self, partitions: Vec<Partition>) {
         tracing::info!(target: "keyqueue_kafka", ?partitions, "assigned");
         let id = self.next_id();
         self.clerk.ask(Job::Load(id, partitions.clone()));
-        self.rebalancing = Rebalancing::Loading {
-            id,
-            partitions,
-            again: None,
-        };
+        self.rebalancing = Rebalancing::Loading(id, partitions, None);
     }
 
     /// Begins tenures of what was loaded, if it is still wanted.
     pub(super) fn assign(
         &mut self,
         of: u64,
-        loaded: Result<Vec<Loaded>, KafkaError>,
+        loaded: Result<Vec<(Partition, Start)>, KafkaError>,
     ) -> Result<(), Error> {
-        let Rebalancing::Loading { id, again, .. } = &mut self.rebalancing else {
-            return Ok(());
+        let again = match &mut self.rebalancing {
+            Rebalancing::Loading(id, _, again) if *id == of => again,
+            _ => return Ok(()),
         };
-        if *id != of {
-            return Ok(());
-        }
         let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -137,10 +111,10 @@ impl Driver {
         };
         self.rebalancing = Rebalancing::Idle;
         let mut list = TopicPartitionList::with_capacity(loaded.len());
-        for loaded in &loaded {
+        for ((topic, partition), start) in &loaded {
             // Always a number: librdkafka may stop for good if it has to find one while the partition is paused.
-            let offset = Offset::Offset(i64::try_from(loaded.start.base).unwrap_or(i64::MAX));
-            let mut element = list.add_partition(&loaded.topic, loaded.partition);
+            let offset = Offset::Offset(i64::try_from(start.base).unwrap_or(i64::MAX));
+            let mut element = list.add_partition(topic, *partition);
             if let Err(error) = element.set_offset(offset) {
                 self.note_error(error)?;
             }
@@ -158,8 +132,8 @@ impl Driver {
             // The group has moved on, and says so.
             return self.note_error(error);
         }
-        for loaded in loaded {
-            self.split(loaded);
+        for (partition, start) in loaded {
+            self.split(partition, start);
         }
         self.show_tenures();
         match list.count() {
@@ -171,12 +145,7 @@ impl Driver {
         }
     }
 
-    fn split(&mut self, loaded: Loaded) {
-        let Loaded {
-            topic,
-            partition,
-            start,
-        } = loaded;
+    fn split(&mut self, (topic, partition): Partition, start: Start) {
         let Some(mut queue) = self.client.split_partition_queue(&topic, partition) else {
             return tracing::error!(target: "keyqueue_kafka", topic, partition, "the client has no queue");
         };
@@ -191,16 +160,19 @@ impl Driver {
         let by_key = matches!(self.shared.settings.order, OrderBy::Key);
         let bell = Arc::clone(&self.shared.bell);
         let tenure = Arc::new(Tenure::new((topic, partition, slot), by_key, start, bell));
-        let assigned = Assigned {
-            tenure,
-            queue,
-            seek: None,
-        };
-        self.partitions.insert(slot, assigned);
+        let seek = None;
+        self.partitions.insert(
+            slot,
+            Assigned {
+                tenure,
+                queue,
+                seek,
+            },
+        );
     }
 
-    fn revoke(&mut self, partitions: Vec<(String, i32)>, now: Instant) {
-        let slot = |(topic, partition): &(String, i32)| {
+    fn revoke(&mut self, partitions: Vec<Partition>, now: Instant) {
+        let slot = |(topic, partition): &Partition| {
             let place = (Arc::<str>::from(topic.as_str()), *partition);
             self.slots.get(&place).copied()
         };
@@ -211,10 +183,7 @@ impl Driver {
         let deadline = now + self.shared.settings.revoke_within;
         let mut leaving = self.begin_leaving(slots, now, deadline);
         self.end_tenures(&mut leaving, now);
-        self.rebalancing = Rebalancing::Revoking {
-            partitions,
-            leaving,
-        };
+        self.rebalancing = Rebalancing::Revoking(partitions, leaving);
     }
 
     fn begin_leaving(&self, slots: BTreeSet<u32>, now: Instant, deadline: Instant) -> Leaving {
@@ -280,7 +249,7 @@ impl Driver {
     /// Notes that a last commit has ended.
     pub(super) fn note_committed(&mut self, of: u64, failed: usize) {
         let of_group = match &mut self.rebalancing {
-            Rebalancing::Revoking { leaving, .. } => Some(leaving),
+            Rebalancing::Revoking(_, leaving) => Some(leaving),
             _ => None,
         };
         for leaving in of_group.into_iter().chain(&mut self.leaving) {
@@ -292,14 +261,10 @@ impl Driver {
     }
 
     /// Gives partitions back whose tenures have ended.
-    fn unassign(&mut self, partitions: &[(String, i32)], leaving: &Leaving) -> Result<(), Error> {
+    fn unassign(&mut self, partitions: &[Partition], leaving: &Leaving) -> Result<(), Error> {
         let unassigned = match self.client.rebalance_protocol() {
             RebalanceProtocol::Cooperative => {
-                let mut list = TopicPartitionList::with_capacity(partitions.len());
-                for (topic, partition) in partitions {
-                    list.add_partition(topic, *partition);
-                }
-                self.client.incremental_unassign(&list)
+                self.client.incremental_unassign(&client::list(partitions))
             }
             _ => self.client.unassign(),
         };

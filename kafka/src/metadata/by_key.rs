@@ -14,7 +14,9 @@
 
 use std::collections::HashMap;
 
-use super::{Fnv, read_number, write_number};
+use integer_encoding::VarInt;
+
+use super::Fnv;
 
 /// The first unfinished offset of each key that has one below `upto`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +66,7 @@ impl ByKey {
             }
             let whole = listed.len();
             listed.extend(hash.to_le_bytes());
-            write_number(first.saturating_sub(last), &mut listed);
+            listed.extend(first.saturating_sub(last).encode_var_vec());
             // The sum, and two numbers of at most ten bytes.
             if listed.len() + 24 > most {
                 listed.truncate(whole);
@@ -73,9 +75,8 @@ impl ByKey {
             }
             (last, count) = (first.max(last), count + 1);
         }
-        let mut body = Vec::new();
-        write_number(upto.saturating_sub(base), &mut body);
-        write_number(count, &mut body);
+        let mut body = upto.saturating_sub(base).encode_var_vec();
+        body.extend(u64::encode_var_vec(count));
         body.extend(listed);
         let sum = sum(base, &body);
         let bytes = [&sum.to_le_bytes(), &*body].concat();
@@ -89,14 +90,14 @@ impl ByKey {
     pub(crate) fn read(base: u64, bytes: &[u8]) -> Option<Self> {
         let (head, body) = bytes.split_first_chunk()?;
         let mut rest = body;
-        let upto = base.checked_add(read_number(&mut rest)?)?;
-        let count = read_number(&mut rest)?;
+        let upto = base.checked_add(number(&mut rest)?)?;
+        let count = number(&mut rest)?;
         let (mut first, mut last) = (HashMap::new(), base);
         for _ in 0..count {
             let (hash, behind) = rest.split_first_chunk()?;
             rest = behind;
             let hash = u32::from_le_bytes(*hash);
-            last = last.checked_add(read_number(&mut rest)?)?;
+            last = last.checked_add(number(&mut rest)?)?;
             // Of two keys with one hash, the lower.
             first.entry(hash).or_insert(last);
         }
@@ -105,6 +106,13 @@ impl ByKey {
         let is_right = sum(base, &body[..read]) == u32::from_le_bytes(*head);
         (is_whole && is_right).then_some(ByKey { upto, first })
     }
+}
+
+/// Reads a number in LEB128.
+fn number(from: &mut &[u8]) -> Option<u64> {
+    let (number, length) = u64::decode_var(from)?;
+    *from = from.get(length..)?;
+    Some(number)
 }
 
 fn sum(base: u64, body: &[u8]) -> u32 {

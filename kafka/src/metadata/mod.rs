@@ -57,6 +57,16 @@ pub(crate) enum Beyond {
     Keys(ByKey),
 }
 
+impl Stored {
+    /// The offset from which on nothing is known to be finished.
+    pub(crate) fn end(&self, base: u64) -> u64 {
+        match &self.beyond {
+            Beyond::Ranges(progress) => progress.finished().last().map_or(base, |last| last.end),
+            Beyond::Keys(keys) => keys.upto,
+        }
+    }
+}
+
 /// What is finished, in both forms. `keys` is `None` if it cannot say all that `ranges` does; `ranges` if it cannot say what
 /// `keys` does.
 pub(crate) struct Known {
@@ -163,30 +173,4 @@ impl Fnv {
     fn finish(&self) -> u32 {
         (self.0 ^ (self.0 >> 32)) as u32
     }
-}
-
-/// LEB128: seven bits a byte, the lowest first; the top bit says that more follow.
-fn write_number(mut number: u64, to: &mut Vec<u8>) {
-    while number > 0x7f {
-        to.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    to.push(number as u8);
-}
-
-fn read_number(from: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for place in (0..u64::BITS).step_by(7) {
-        let byte = *from.split_off_first()?;
-        let bits = u64::from(byte & 0x7f);
-        // The tenth byte has room for one bit.
-        if bits << place >> place != bits {
-            return None;
-        }
-        number |= bits << place;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }

@@ -12,19 +12,16 @@
 //!     nothing, because a tenure is cancelled      those of that tenure are discarded, and the part is tried again without them
 //! ```
 
-use std::any::Any;
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{Either, select, select_all};
-use keyqueue::worker::{IntoVerdicts, Job, Outcome, Verdict};
+use futures_util::future::select_all;
+use keyqueue::worker::{IntoVerdicts, Outcome, Verdict};
 
-use super::{Next, Said, Waits, bury, message, settle, texts};
+use super::{Broken, Next, Waits, bury, settle, texts, watched};
 use crate::Record;
-use crate::key::{Backlog, Key};
+use crate::key::Job;
 use crate::record::Inner;
 use crate::shared::Shared;
 use crate::tenure::Tenure;
@@ -32,18 +29,12 @@ use crate::tenure::Tenure;
 /// A record, and the index of the job that it is of.
 type One = (usize, Arc<Inner>);
 
-/// What a handler said of a part.
-enum Of {
-    Each(Vec<Verdict<String>>),
-    All(Said),
-}
-
 /// Handles records of many keys, up to `max` of them, and returns what becomes of each key.
 pub(crate) async fn work<F, R>(
     shared: &Shared,
     f: &F,
     max: usize,
-    mut jobs: Vec<Job<'static, Key, Backlog>>,
+    mut jobs: Vec<Job>,
 ) -> Vec<Verdict<Waits>>
 where
     F: Fn(Vec<Record>) -> R,
@@ -55,9 +46,9 @@ where
     while let Some(part) = parts.pop() {
         try_part(shared, f, part, &mut parts, &mut jobs, &mut waits).await;
     }
-    let verdict = |(index, job): (usize, Job<'static, Key, Backlog>)| match waits.get(&index) {
+    let verdict = |(index, job): (usize, Job)| match waits.get(&index) {
         Some(delay) => Next::After(*delay).into(),
-        None if job.value().front().is_some() => Verdict::Ok(Outcome::Later(Duration::ZERO)),
+        None if !job.value().is_empty() => Verdict::Ok(Outcome::Later(Duration::ZERO)),
         None => Next::Gone.into(),
     };
     jobs.into_iter().enumerate().map(verdict).collect()
@@ -67,14 +58,14 @@ where
 async fn take(
     shared: &Shared,
     max: usize,
-    jobs: &mut [Job<'static, Key, Backlog>],
+    jobs: &mut [Job],
     waits: &mut BTreeMap<usize, Duration>,
 ) -> Vec<One> {
     let each = (max / jobs.len().max(1)).max(1);
     let mut part = Vec::new();
     for (index, job) in jobs.iter_mut().enumerate() {
         // One that is dead has only its letter left.
-        while let Some(front) = job.value().front().cloned()
+        while let Some(front) = job.value().first().cloned()
             && let Some(trouble) = front.trouble().filter(|trouble| trouble.is_dead)
             && let Some(_running) = front.tenure.enter()
         {
@@ -104,7 +95,7 @@ async fn try_part<F, R>(
     f: &F,
     mut part: Vec<One>,
     parts: &mut Vec<Vec<One>>,
-    jobs: &mut [Job<'static, Key, Backlog>],
+    jobs: &mut [Job],
     waits: &mut BTreeMap<usize, Duration>,
 ) where
     F: Fn(Vec<Record>) -> R,
@@ -132,62 +123,61 @@ async fn try_part<F, R>(
     if part.is_empty() {
         return;
     }
-    let each = match call(f, &part).await {
-        Of::All(Said::Verdict(Verdict::Ok(outcome))) => vec![Verdict::Ok(outcome); part.len()],
-        Of::Each(each) => each,
+    let of_all = match call(f, &part).await {
+        Ok(Ok(each)) if each.len() == part.len() => Ok(each),
+        Ok(Ok(each)) => {
+            let (few, count) = (each.len(), part.len());
+            let message = format!("{few} verdicts for {count} records");
+            Err(Err(Broken::Panic(message)))
+        }
+        Ok(Err(Verdict::Ok(outcome))) => Ok(vec![Verdict::Ok(outcome); part.len()]),
+        Ok(Err(verdict)) => Err(Ok(verdict)),
         // By the tenure that was cancelled: what is left of the others is tried again.
-        Of::All(Said::Cancelled) => {
+        Err(Broken::Cancelled) => {
             drop(running);
-            for (index, record) in &part {
-                if record.tenure.is_revoked() {
+            part.retain(|(index, record)| {
+                let is_left = !record.tenure.is_revoked();
+                if !is_left {
                     shared.counts.cancelled.add(1);
                     remove(&mut jobs[*index], record);
                 }
-            }
-            part.retain(|(_, record)| !record.tenure.is_revoked());
+                is_left
+            });
             parts.push(part);
             return;
         }
-        Of::All(said) if part.len() == 1 => {
-            let (index, record) = &part[0];
-            let next = settle(shared, record, record.trouble(), said).await;
-            note(next, *index, record, jobs, waits);
-            return;
-        }
-        Of::All(_) => {
+        Err(panic) => Err(Err(panic)),
+    };
+    let each = match of_all {
+        Ok(each) => each.into_iter().map(Ok).collect(),
+        Err(said) if part.len() == 1 => vec![said],
+        Err(_) => {
             tracing::debug!(target: "keyqueue_kafka", records = part.len(), "a batch failed as a whole");
             let second = part.split_off(part.len() / 2);
             parts.extend([second, part.clone()]);
             return;
         }
     };
-    for ((index, record), verdict) in part.iter().zip(each) {
-        if !waits.contains_key(index) {
-            let next = settle(shared, record, record.trouble(), Said::Verdict(verdict)).await;
-            note(next, *index, record, jobs, waits);
+    for ((index, record), said) in part.iter().zip(each) {
+        if waits.contains_key(index) {
+            continue;
+        }
+        match settle(shared, record, record.trouble(), said).await {
+            Next::Gone => remove(&mut jobs[*index], record),
+            Next::After(delay) => _ = waits.insert(*index, delay),
         }
     }
 }
 
-fn note(
-    next: Next,
-    index: usize,
-    record: &Arc<Inner>,
-    jobs: &mut [Job<'static, Key, Backlog>],
-    waits: &mut BTreeMap<usize, Duration>,
-) {
-    match next {
-        Next::Gone => remove(&mut jobs[index], record),
-        Next::After(delay) => _ = waits.insert(index, delay),
-    }
-}
-
-fn remove(job: &mut Job<'static, Key, Backlog>, record: &Arc<Inner>) {
+fn remove(job: &mut Job, record: &Arc<Inner>) {
     job.value_mut().retain(|other| !Arc::ptr_eq(other, record));
 }
 
+/// What a handler has said of a part: a verdict for each, or one for all.
+type Said = Result<Vec<Verdict<String>>, Verdict<String>>;
+
 /// Calls the handler, until it is ready, panics, or one of the tenures is cancelled.
-async fn call<F, R>(f: &F, part: &[One]) -> Of
+async fn call<F, R>(f: &F, part: &[One]) -> Result<Said, Broken>
 where
     F: Fn(Vec<Record>) -> R,
     R: Future<Output: IntoVerdicts>,
@@ -197,31 +187,18 @@ where
         let inner = Arc::clone(inner);
         Record { inner, attempt }
     };
-    let records: Vec<_> = part.iter().map(record).collect();
-    let count = records.len();
-    let said = async {
+    let records = part.iter().map(record).collect();
+    let call = async {
         match f(records).await.into_verdicts() {
-            Ok(each) if each.len() == count => Of::Each(each.into_iter().map(texts).collect()),
-            Ok(each) => Of::All(Said::Panic(format!(
-                "{} verdicts for {count} records",
-                each.len()
-            ))),
-            Err(verdict) => Of::All(Said::Verdict(texts(verdict))),
+            Ok(each) => Ok(each.into_iter().map(texts).collect()),
+            Err(verdict) => Err(texts(verdict)),
         }
     };
-    let said = Box::pin(AssertUnwindSafe(said).catch_unwind());
     let mut tenures: Vec<&Arc<Tenure>> = part.iter().map(|(_, record)| &record.tenure).collect();
     tenures.sort_unstable_by_key(|tenure| Arc::as_ptr(tenure));
     tenures.dedup_by_key(|tenure| Arc::as_ptr(tenure));
     let cancelled = tenures
         .into_iter()
         .map(|tenure| Box::pin(tenure.cancelled()));
-    match select(said, select_all(cancelled)).await {
-        Either::Left((Ok(of), _)) => of,
-        Either::Left((Err(payload), _)) => {
-            let message = |payload: Box<dyn Any + Send>| message(&*payload);
-            Of::All(Said::Panic(message(payload)))
-        }
-        Either::Right(_) => Of::All(Said::Cancelled),
-    }
+    watched(select_all(cancelled), call).await
 }

@@ -27,14 +27,14 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
-use keyqueue::worker::{IntoVerdict, Job, Outcome, Verdict};
+use futures_util::future::{Either, select};
+use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 
 use crate::Record;
 use crate::config::{Exhausted, Place};
-use crate::key::{Backlog, Key};
+use crate::key::Job;
 use crate::record::{Inner, Trouble};
 use crate::shared::Shared;
-use crate::tenure::Tenure;
 
 /// The records of a key that are handled before others have their turn.
 pub(crate) const TURN: usize = 64;
@@ -57,10 +57,11 @@ enum Next {
     After(Duration),
 }
 
-/// What a handler did: its verdict, the message of its panic, or nothing, because its tenure was cancelled.
-enum Said {
-    Verdict(Verdict<String>),
+/// Why a call has returned nothing.
+enum Broken {
+    /// It panicked, with this message.
     Panic(String),
+    /// Its tenure was cancelled.
     Cancelled,
 }
 
@@ -74,16 +75,12 @@ impl From<Next> for Verdict<Waits> {
 }
 
 /// Handles a record of a key.
-pub(crate) async fn work<F, R>(
-    shared: &Shared,
-    f: &F,
-    job: Job<'static, Key, Backlog>,
-) -> Verdict<Waits>
+pub(crate) async fn work<F, R>(shared: &Shared, f: &F, job: Job) -> Verdict<Waits>
 where
     F: Fn(Record) -> R,
     R: Future<Output: IntoVerdict>,
 {
-    match job.value().front() {
+    match job.value().first() {
         Some(record) => handle(shared, f, record).await.into(),
         None => Verdict::Ok(Outcome::Done),
     }
@@ -106,7 +103,7 @@ where
     let call = async { texts(f(Record { inner, attempt }).await.into_verdict()) };
     // Ordering: Relaxed; a mark to show.
     record.running.store(true, Ordering::Relaxed);
-    let said = unless_cancelled(&record.tenure, call).await;
+    let said = watched(record.tenure.cancelled(), call).await;
     record.running.store(false, Ordering::Relaxed);
     settle(shared, record, trouble, said).await
 }
@@ -116,51 +113,34 @@ async fn settle(
     shared: &Shared,
     record: &Arc<Inner>,
     trouble: Option<Trouble>,
-    said: Said,
+    said: Result<Verdict<String>, Broken>,
 ) -> Next {
     let (error, delay, is_hopeless) = match said {
-        Said::Cancelled => {
-            shared.counts.cancelled.add(1);
-            return Next::Gone;
-        }
-        Said::Verdict(Verdict::Ok(outcome)) => return succeed(shared, record, trouble, outcome),
-        Said::Verdict(Verdict::Retry(error)) => (error, None, false),
-        Said::Verdict(Verdict::RetryAfter(error, delay)) => (error, Some(delay), false),
-        Said::Verdict(Verdict::GiveUp(error)) => (error, None, true),
-        Said::Verdict(_) => ("an unknown verdict".to_owned(), None, false),
-        Said::Panic(message) => (format!("panicked: {message}"), None, false),
+        Err(Broken::Cancelled) => return cancelled(shared),
+        Err(Broken::Panic(message)) => (format!("panicked: {message}"), None, false),
+        Ok(Verdict::Ok(outcome)) => return succeed(shared, record, trouble, outcome),
+        Ok(Verdict::RetryAfter(error, delay)) => (error, Some(delay), false),
+        Ok(Verdict::GiveUp(error)) => (error, None, true),
+        Ok(Verdict::Retry(error)) => (error, None, false),
+        Ok(_) => ("an unknown verdict".to_owned(), None, false),
     };
-    let now = SystemTime::now();
-    let attempts = 1 + trouble.as_ref().map_or(0, |trouble| trouble.attempts);
-    let exhausted = shared.settings.exhausted_in(&record.tenure.topic);
-    let is_last = is_hopeless || attempts > shared.settings.retries;
-    let is_dead = is_last && exhausted != Exhausted::Block;
-    let limit = if is_dead {
-        Duration::ZERO
-    } else {
-        backoff(shared, record)
-    };
-    let delay = delay.unwrap_or(limit);
-    let trouble = Trouble {
-        attempts,
-        error,
-        first: trouble.map_or(now, |trouble| trouble.first),
-        last: now,
-        is_dead,
-        refused: None,
-    };
-    let (topic, partition, offset) = (
-        &*record.tenure.topic,
-        record.tenure.partition,
-        record.offset,
-    );
+    let mut trouble = trouble.unwrap_or_else(Trouble::none);
+    trouble.attempts += 1;
+    trouble.error = error;
+    trouble.last = SystemTime::now();
+    let is_last = is_hopeless || trouble.attempts > shared.settings.retries;
+    trouble.is_dead = is_last && shared.exhausted(record) != Exhausted::Block;
+    let (topic, partition, offset) = record.place();
+    let Trouble {
+        attempts, is_dead, ..
+    } = trouble;
     tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, attempts, is_dead, error = trouble.error, "a record failed");
     if is_dead {
         return bury(shared, record, trouble).await;
     }
-    record.fail(trouble);
     shared.counts.retries.add(1);
-    Next::After(delay)
+    let limit = backoff(shared, record);
+    wait(record, trouble, delay.unwrap_or(limit))
 }
 
 fn succeed(
@@ -169,19 +149,9 @@ fn succeed(
     trouble: Option<Trouble>,
     outcome: Outcome,
 ) -> Next {
-    let wait = match outcome {
-        Outcome::RequeueAfter(delay) => {
-            shared.limiter().forget(&place(record));
-            (delay, 0)
-        }
-        Outcome::Later(delay) | Outcome::HoldGroup(delay) => (
-            delay,
-            trouble.as_ref().map_or(0, |trouble| trouble.attempts),
-        ),
-        Outcome::RequeueRateLimited => {
-            let attempts = trouble.as_ref().map_or(0, |trouble| trouble.attempts);
-            (backoff(shared, record), attempts)
-        }
+    let delay = match outcome {
+        Outcome::RequeueAfter(delay) | Outcome::Later(delay) | Outcome::HoldGroup(delay) => delay,
+        Outcome::RequeueRateLimited => backoff(shared, record),
         // `Done`, and what later versions have.
         _ => {
             finish(shared, record, trouble.is_some());
@@ -189,67 +159,49 @@ fn succeed(
             return Next::Gone;
         }
     };
-    let (delay, attempts) = wait;
-    let now = SystemTime::now();
-    let error = trouble
-        .as_ref()
-        .map_or_else(|| "not yet".to_owned(), |trouble| trouble.error.clone());
-    record.fail(Trouble {
-        attempts,
-        error,
-        first: trouble.map_or(now, |trouble| trouble.first),
-        last: now,
-        is_dead: false,
-        refused: None,
-    });
+    let mut trouble = trouble.unwrap_or_else(Trouble::none);
+    trouble.last = SystemTime::now();
+    if let Outcome::RequeueAfter(_) = outcome {
+        shared.limiter().forget(&place(record));
+        trouble.attempts = 0;
+    }
+    wait(record, trouble, delay)
+}
+
+/// The record comes again.
+fn wait(record: &Inner, trouble: Trouble, delay: Duration) -> Next {
+    record.fail(trouble);
     Next::After(delay)
 }
 
+/// The record is repeated by the next owner of its partition.
+fn cancelled(shared: &Shared) -> Next {
+    shared.counts.cancelled.add(1);
+    Next::Gone
+}
+
 /// Ends a record that has no retries left, or waits to try that again.
-async fn bury(shared: &Shared, record: &Arc<Inner>, trouble: Trouble) -> Next {
-    let exhausted = shared.settings.exhausted_in(&record.tenure.topic);
-    if let (Exhausted::DeadLetter, Some(letters)) = (exhausted, &shared.letters) {
-        let write = async {
-            let written = letters.write(record, &trouble).await;
-            Verdict::from(
-                written
-                    .map(|()| Outcome::Done)
-                    .map_err(|error| error.to_string()),
-            )
+async fn bury(shared: &Shared, record: &Arc<Inner>, mut trouble: Trouble) -> Next {
+    if let (Exhausted::DeadLetter, Some(letters)) = (shared.exhausted(record), &shared.letters) {
+        let written = watched(record.tenure.cancelled(), letters.write(record, &trouble)).await;
+        let error = match written {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(Broken::Panic(message)) => Some(message),
+            Err(Broken::Cancelled) => return cancelled(shared),
         };
-        match unless_cancelled(&record.tenure, write).await {
-            Said::Verdict(Verdict::Ok(_)) => shared.counts.dead_letters.add(1),
-            Said::Cancelled => {
-                shared.counts.cancelled.add(1);
-                return Next::Gone;
-            }
-            Said::Panic(error) | Said::Verdict(Verdict::Retry(error)) => {
-                return refused(shared, record, trouble, &error);
-            }
-            Said::Verdict(_) => return refused(shared, record, trouble, "an unknown verdict"),
+        if let Some(error) = error {
+            let (topic, partition, offset) = record.place();
+            tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
+            trouble.refused = Some(error);
+            return wait(record, trouble, backoff(shared, record));
         }
+        shared.counts.dead_letters.add(1);
     } else {
         shared.counts.skipped.add(1);
     }
     finish(shared, record, true);
     Next::Gone
-}
-
-/// A letter was refused: its record stays unfinished, and its key waits.
-fn refused(shared: &Shared, record: &Arc<Inner>, trouble: Trouble, error: &str) -> Next {
-    let (topic, partition, offset) = (
-        &*record.tenure.topic,
-        record.tenure.partition,
-        record.offset,
-    );
-    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
-    let delay = backoff(shared, record);
-    record.fail(Trouble {
-        refused: Some(error.to_owned()),
-        is_dead: true,
-        ..trouble
-    });
-    Next::After(delay)
 }
 
 fn finish(shared: &Shared, record: &Arc<Inner>, has_failed: bool) {
@@ -273,26 +225,21 @@ fn backoff(shared: &Shared, record: &Inner) -> Duration {
     std::panic::catch_unwind(AssertUnwindSafe(when)).unwrap_or(Duration::from_secs(1))
 }
 
-/// Calls a handler: until it is ready, panics, or its tenure is cancelled.
-async fn unless_cancelled(tenure: &Tenure, call: impl Future<Output = Verdict<String>>) -> Said {
+/// Polls a call until it is ready, panics, or is cancelled.
+async fn watched<T>(cancelled: impl Future, call: impl Future<Output = T>) -> Result<T, Broken> {
     let mut call = pin!(AssertUnwindSafe(call).catch_unwind());
-    let said = |result: Result<Verdict<String>, Box<dyn Any + Send>>| match result {
-        Ok(verdict) => Said::Verdict(verdict),
-        Err(payload) => Said::Panic(message(&*payload)),
+    let said = |result: Result<T, Box<dyn Any + Send>>| {
+        result.map_err(|payload| Broken::Panic(message(&*payload)))
     };
     // Most handlers of little work are ready at the first poll, and those register nowhere.
     let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
     if let Poll::Ready(result) = first {
         return said(result);
     }
-    let mut cancelled = pin!(tenure.cancelled());
-    poll_fn(|context| {
-        if let Poll::Ready(result) = call.as_mut().poll(context) {
-            return Poll::Ready(said(result));
-        }
-        cancelled.as_mut().poll(context).map(|()| Said::Cancelled)
-    })
-    .await
+    match select(call, pin!(cancelled)).await {
+        Either::Left((result, _)) => said(result),
+        Either::Right(_) => Err(Broken::Cancelled),
+    }
 }
 
 /// The verdict with the text of its error, which need not be `Send`.
