@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::rejection::FormRejection;
-use axum::extract::{Form, Path, State};
+use axum::extract::{Form, State};
 use axum::response::{Html, IntoResponse, Json, Response};
 use http::header::LOCATION;
 use http::request::Parts;
@@ -121,7 +121,6 @@ enum Came {
 /// Does what a form asks for.
 pub(crate) async fn act(
     State(board): State<Board>,
-    Path(name): Path<String>,
     parts: Parts,
     fields: Result<Form<Vec<(String, String)>>, FormRejection>,
 ) -> Response {
@@ -130,6 +129,7 @@ pub(crate) async fn act(
         Ok(context) => context,
         Err(problem) => return problem.into_response(),
     };
+    let name = context.name();
     let refuse = |problem: Problem| match json {
         true => problem.json(),
         false => problem.page(&context),

@@ -5,12 +5,24 @@
 //! are open. A post is refused unless both are there and equal, and unless the browser says that it comes from this site:
 //! `Sec-Fetch-Site`, or `Origin` where that is missing. A program that is no browser sends neither of the two, and needs the
 //! token all the same.
+//!
+//! Behind a proxy that sets `X-Forwarded-Proto: https` the cookie is `Secure`, and named so that no page without TLS, or of another
+//! name of the domain, can set it.
 
 use http::header::{COOKIE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue, Uri};
 use std::net::Ipv4Addr;
 
-pub(crate) const COOKIE_NAME: &str = "keyqueue_board";
+const COOKIE_NAME: &str = "keyqueue_board";
+const SECURE_NAME: &str = "__Host-keyqueue_board";
+
+/// Returns the name of the cookie and its last attribute, by whether a proxy says that the browser speaks TLS.
+fn kind_of_cookie(headers: &HeaderMap) -> (&'static str, &'static str) {
+    match headers.get("x-forwarded-proto").map(HeaderValue::as_bytes) {
+        Some(b"https") => (SECURE_NAME, "; Secure"),
+        _ => (COOKIE_NAME, ""),
+    }
+}
 
 /// The token of a browser.
 #[derive(Clone, Debug)]
@@ -33,9 +45,10 @@ impl Token {
         Some(Token { text, is_new: true })
     }
 
-    pub(crate) fn cookie(&self) -> Option<HeaderValue> {
-        let text = &self.text;
-        let cookie = format!("{COOKIE_NAME}={text}; Path=/; HttpOnly; SameSite=Lax");
+    /// Returns the cookie in the response to a request with these headers.
+    pub(crate) fn cookie(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let (text, (name, secure)) = (&self.text, kind_of_cookie(headers));
+        let cookie = format!("{name}={text}; Path=/; HttpOnly; SameSite=Lax{secure}");
         HeaderValue::try_from(cookie).ok()
     }
 }
@@ -47,7 +60,8 @@ fn carried(headers: &HeaderMap) -> Option<String> {
         .iter()
         .filter_map(|all| all.to_str().ok());
     let mut pairs = cookies.flat_map(|all| all.split(';')).map(str::trim);
-    let text = pairs.find_map(|pair| pair.strip_prefix(COOKIE_NAME)?.strip_prefix('='))?;
+    let (name, _) = kind_of_cookie(headers);
+    let text = pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
     let is_token = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_token.then(|| text.to_owned())
 }

@@ -6,10 +6,10 @@
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{OriginalUri, Path, Query, Request, State};
+use axum::extract::{OriginalUri, Query, Request, State};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{Html, IntoResponse, Json, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Router, http};
 use http::header::{self, HeaderName};
 use http::request::Parts;
@@ -38,20 +38,20 @@ pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<
     let routes = Router::new();
     #[cfg(feature = "nats")]
     let routes = routes
-        .route("/f/{fleet}", get(fleet))
-        .route("/f/{fleet}/dead", get(letters))
-        .route("/f/{fleet}/dead/{id}", get(letter))
+        .route("/f/{fleet}", page(pages::fleet::view))
+        .route("/f/{fleet}/dead", page(pages::letters::view))
+        .route("/f/{fleet}/dead/{id}", page(pages::letters::one))
         .route("/f/{fleet}/do", post(act));
     routes
-        .route("/", get(index))
+        .route("/", page(pages::index::view))
         .route("/board.css", get(css))
         .route("/board.js", get(js))
         .route("/board.svg", get(icon))
-        .route("/q/{queue}", get(queue))
-        .route("/q/{queue}/keys", get(keys))
-        .route("/q/{queue}/key", get(key))
-        .route("/q/{queue}/dead", get(letters))
-        .route("/q/{queue}/dead/{id}", get(letter))
+        .route("/q/{queue}", page(pages::queue::view))
+        .route("/q/{queue}/keys", page(pages::keys::view))
+        .route("/q/{queue}/key", page(pages::keys::one))
+        .route("/q/{queue}/dead", page(pages::letters::view))
+        .route("/q/{queue}/dead/{id}", page(pages::letters::one))
         .route("/q/{queue}/do", post(act))
         .fallback(not_found)
         .layer(from_fn_with_state(board.clone(), known_host))
@@ -151,10 +151,16 @@ impl Context {
         query
     }
 
+    /// Returns a segment of the address; empty if it has none there.
+    pub(crate) fn segment(&self, nth: usize) -> String {
+        let segment = self.parts.uri.path().split('/').nth(nth);
+        let decoded = percent_decode_str(segment.unwrap_or_default()).decode_utf8_lossy();
+        decoded.into_owned()
+    }
+
     /// Returns the name in the address of what the page is about.
-    pub(crate) fn name(&self) -> Option<String> {
-        let name = self.parts.uri.path().split('/').nth(2)?;
-        Some(percent_decode_str(name).decode_utf8_lossy().into_owned())
+    pub(crate) fn name(&self) -> String {
+        self.segment(2)
     }
 
     pub(crate) fn tab(&self) -> Tab {
@@ -243,14 +249,19 @@ pub(crate) async fn blocking<R: Send + 'static>(
 async fn respond(
     board: Board,
     parts: Parts,
-    params: Params,
     view: impl Fn(&Context) -> Result<View, Problem> + Send + Sync + 'static,
 ) -> Response {
+    let params = Query::try_from_uri(&parts.uri).map(|Query(params): Query<Params>| params);
+    let (params, wrong) = match params {
+        Ok(params) => (params, None),
+        Err(wrong) => (Params::default(), Some(Problem::bad(wrong.body_text()))),
+    };
     let form = form(&parts.headers, &params);
     let context = match Context::new(board, parts, params) {
         Ok(context) => Arc::new(context),
         Err(problem) => return problem.into_response(),
     };
+    let view = move |at: &Context| wrong.clone().map_or_else(|| view(at), Err);
     if form == Form::Stream {
         return events::stream(context, view);
     }
@@ -274,65 +285,28 @@ async fn respond(
         .unwrap_or_else(|| Problem::panicked().into_response());
     if form == Form::Page
         && context.token.is_new
-        && let Some(cookie) = context.token.cookie()
+        && let Some(cookie) = context.token.cookie(context.headers())
     {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     response
 }
 
-type Asks = (State<Board>, Query<Params>, Parts);
-
-async fn index((State(board), Query(params), parts): Asks) -> Response {
-    respond(board, parts, params, pages::index::view).await
-}
-
-async fn queue(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
-    respond(board, parts, params, move |at| {
-        pages::queue::view(at, &name)
+/// A page, by its view of what the address names.
+fn page(view: fn(&Context, &str) -> Result<View, Problem>) -> MethodRouter<Board> {
+    get(async move |State(board): State<Board>, parts: Parts| {
+        respond(board, parts, move |at| view(at, &at.name())).await
     })
-    .await
 }
 
-#[cfg(feature = "nats")]
-async fn fleet(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
-    respond(board, parts, params, move |at| {
-        pages::fleet::view(at, &name)
-    })
-    .await
-}
-
-async fn keys(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
-    respond(board, parts, params, move |at| pages::keys::view(at, &name)).await
-}
-
-async fn key(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
-    respond(board, parts, params, move |at| pages::keys::one(at, &name)).await
-}
-
-async fn letters(Path(name): Path<String>, (State(board), Query(params), parts): Asks) -> Response {
-    respond(board, parts, params, move |at| {
-        pages::letters::view(at, &name)
-    })
-    .await
-}
-
-async fn letter(
-    Path((name, id)): Path<(String, String)>,
-    (State(board), Query(params), parts): Asks,
-) -> Response {
-    respond(board, parts, params, move |at| {
-        pages::letters::one(at, &name, &id)
-    })
-    .await
-}
-
-async fn not_found((State(board), Query(params), parts): Asks) -> Response {
+async fn not_found(State(board): State<Board>, parts: Parts) -> Response {
     // With a slash at its end, if the board is nested as a service.
-    if parts.uri.path().trim_matches('/').is_empty() && parts.method == http::Method::GET {
-        return respond(board, parts, params, pages::index::view).await;
-    }
-    respond(board, parts, params, |_| Err(Problem::no_page())).await
+    let is_first = parts.uri.path().trim_matches('/').is_empty();
+    let view = match is_first && parts.method == http::Method::GET {
+        true => pages::index::view,
+        false => |_: &Context, _: &str| Err(Problem::no_page()),
+    };
+    respond(board, parts, move |at| view(at, "")).await
 }
 
 async fn css() -> Response {

@@ -80,7 +80,7 @@ fn line(queue: &Entry, has_time: bool) -> Line {
     }
 }
 
-pub(crate) fn view(at: &Context) -> Result<View, Problem> {
+pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
     let (search, sort) = (&at.params.search, &at.params.sort);
     let (queues, began) = (at.board.queues(), Instant::now());
     let meant = |name: &str| text::finds(search, &text::cut(name, text::WHOLE));

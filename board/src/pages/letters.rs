@@ -177,9 +177,9 @@ fn place(at: &Context, name: &str) -> Result<Arc<dyn Place>, Problem> {
 }
 
 /// The page of one letter.
-pub(crate) fn one(at: &Context, name: &str, id: &str) -> Result<View, Problem> {
+pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
     let place = place(at, name)?;
-    let id = act::letter("id", id)?;
+    let id = act::letter("id", &at.segment(4))?;
     let store = place.letter_store().ok_or(Refused::NoLetters)?;
     let letter = letters::one(store, id)?;
     let live = html! {

@@ -101,7 +101,7 @@ impl Problem {
             false => (self.note(), html! {}),
         };
         // Not the heading of the problem, which would be there when that has passed.
-        let name = at.name().filter(|_| self.is_passing());
+        let name = self.is_passing().then(|| at.name());
         let view = View {
             title: name.clone().unwrap_or(title),
             queue: name.map(|name| (name, at.tab())),

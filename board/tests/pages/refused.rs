@@ -149,6 +149,15 @@ async fn another_site_cannot_act_with_the_rights_of_a_browser() {
         cookie.contains("SameSite=Lax") && cookie.contains("HttpOnly"),
         "{cookie}"
     );
+    // Behind TLS, no page without TLS can set it, and one that did is not read.
+    let request = Request::get("/queues/q/mails").header("x-forwarded-proto", "https");
+    let request = request.header("cookie", format!("keyqueue_board={token}"));
+    let page = site.send(request.body(Body::empty()).unwrap()).await;
+    let secure = page.headers["set-cookie"].to_str().unwrap();
+    assert!(
+        secure.starts_with("__Host-keyqueue_board=") && secure.ends_with("; Secure"),
+        "{secure}"
+    );
     // A link does nothing.
     let get = site
         .get_as("alice", "/queues/q/mails/do?action=drain")
@@ -204,10 +213,11 @@ async fn a_bad_request_is_an_error_that_names_the_field_and_the_value() {
         ("key?id=1&at=-1", "`at`"),
         ("dead?from=1.5", "`from`"),
         ("dead/one", "`id`"),
+        ("keys?state=all&state=all", "`state`"),
     ] {
         let refused = site.get(&format!("/queues/q/mails/{path}")).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{path}");
-        refused.has(&[names]);
+        refused.has(&[names, "All queues"]);
     }
     for (fields, names) in [
         (&[("action", "explode")][..], "`action`"),
@@ -227,9 +237,11 @@ async fn a_bad_request_is_an_error_that_names_the_field_and_the_value() {
         "/q/none/key",
         "/nothing",
         "/q/mails/x/y",
+        "/q/%ff",
     ] {
         let missing = site.get(&format!("/queues{path}")).await;
         assert_eq!(missing.status, StatusCode::NOT_FOUND, "{path}");
+        missing.has(&["All queues"]);
     }
     let request = Request::get("/queues/q/none").header("accept", "application/json");
     let missing = site.send(request.body(Body::empty()).unwrap()).await;
