@@ -1,17 +1,17 @@
 //! Dead letters without the types of their keys and values: what a board reads of them, and does to them.
 
-use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keyqueue::Added;
 use keyqueue::worker::{DeadLetters, Reason};
 
 use crate::board::lock;
-use crate::rows::{Letter, Letters};
+use crate::rows::{Errors, First, Letter, Letters, Place, Sort, Wanted, by_number, by_text};
 use crate::source::{Done, LetterId, Refused, Which};
 use crate::text::{self, Format};
 
@@ -19,6 +19,9 @@ use crate::text::{self, Format};
 const STEP: usize = 256;
 /// The letters that something is done to at once, where that waits for a server.
 const TOGETHER: usize = 64;
+
+/// The most different errors of letters.
+const ERRORS: usize = 10_000;
 
 /// What can be done to a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,35 +77,110 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Returns a page of the letters that match.
-pub(crate) fn page(
+/// Calls `f` with the letters that match, from a number on, until it returns that it has enough, or the time is over. Returns
+/// the number from which on it has not looked.
+fn visit(
     store: &dyn LetterStore,
-    from: u64,
-    max: usize,
-    search: &str,
-    within: Duration,
-) -> Result<Letters, Refused> {
-    let end = Instant::now() + within;
+    wanted: &Wanted,
+    mut next: Option<u64>,
+    step: usize,
+    mut f: impl FnMut(Letter) -> bool,
+) -> Result<Option<u64>, Refused> {
+    let end = Instant::now() + wanted.within;
+    let search = &*wanted.search;
+    while let Some(from) = next
+        && Instant::now() < end
+    {
+        let page = store.page(from, step, text::WHOLE)?;
+        let last = page.last().filter(|_| page.len() == step);
+        next = last.and_then(|letter| letter.id.number.checked_add(1));
+        let is_meant = |letter: &Letter| search.is_empty() || letter.matches(search);
+        if page
+            .into_iter()
+            .filter(is_meant)
+            .fold(false, |_, letter| f(letter))
+        {
+            break;
+        }
+    }
+    Ok(next)
+}
+
+/// Returns a page of the letters that match.
+pub(crate) fn page(store: &dyn LetterStore, wanted: &Wanted) -> Result<Letters, Refused> {
     let mut letters = Letters {
         len: store.len()?,
         capacity: store.capacity(),
         lost: store.lost(),
         ..Letters::default()
     };
-    let mut next = Some(from);
-    while let Some(from) = next
-        && letters.rows.len() < max
-        && Instant::now() < end
-    {
-        let page = store.page(from, max, text::WHOLE)?;
-        let last = page.last().filter(|_| page.len() == max);
-        next = last.and_then(|letter| letter.id.number.checked_add(1));
-        let is_meant = |letter: &Letter| search.is_empty() || letter.matches(search);
-        let rows = page.into_iter().filter(is_meant).map(Letter::brief);
-        letters.rows.extend(rows);
-    }
-    letters.next = next;
+    let rows = &mut letters.rows;
+    let Some(sort) = wanted.sort else {
+        letters.next = visit(store, wanted, Some(wanted.from), wanted.max, |letter| {
+            rows.push(letter.brief());
+            rows.len() >= wanted.max
+        })?;
+        return Ok(letters);
+    };
+    let (mut first, mut sorted) = (First::new(wanted.skipped() + wanted.max), 0);
+    let left = visit(store, wanted, Some(0), STEP, |letter| {
+        sorted += 1;
+        first.push(place(&letter, sort), letter.brief());
+        false
+    })?;
+    rows.extend(first.into_iter().skip(wanted.skipped()));
+    letters.is_partial = left.is_some();
+    letters.next = wanted.next(sorted);
     Ok(letters)
+}
+
+/// Returns where a letter is in a sorted list.
+fn place(letter: &Letter, sort: Sort) -> Place {
+    let age = || letter.last.duration_since(UNIX_EPOCH).unwrap_or_default();
+    match sort {
+        Sort::Age => by_number(Some(-(age().as_nanos() as i128))),
+        Sort::Attempts => by_number(Some(-i128::from(letter.attempts))),
+        Sort::Error => by_text(Some(&letter.error)),
+        Sort::Due => by_number(None),
+    }
+}
+
+/// Returns the errors of the letters that match, those of the most letters first, and whether there was no time for all.
+pub(crate) fn errors(
+    store: &dyn LetterStore,
+    wanted: &Wanted,
+) -> Result<(Vec<Errors>, bool), Refused> {
+    let mut found: HashMap<String, (usize, SystemTime)> = HashMap::new();
+    let left = visit(store, wanted, Some(0), STEP, |letter| {
+        let (count, last) = found.entry(alike(&letter)).or_insert((0, letter.last));
+        (*count, *last) = (*count + 1, letter.last.max(*last));
+        found.len() >= ERRORS
+    })?;
+    let errors = found.into_iter();
+    let errors = errors.map(|(error, (count, last))| Errors { error, count, last });
+    let mut errors: Vec<_> = errors.collect();
+    errors.sort_by(|a, b| (b.count, &a.error).cmp(&(a.count, &b.error)));
+    errors.truncate(wanted.max);
+    Ok((errors, left.is_some()))
+}
+
+/// Returns the first line of an error, with `…` for the key of the letter and for numbers.
+fn alike(letter: &Letter) -> String {
+    let line = letter.error.split("\\n").next().unwrap_or_default();
+    let line = match letter.key.len() {
+        // A short one may be anywhere.
+        0..4 => line.to_owned(),
+        _ => line.replace(&letter.key, "…"),
+    };
+    let is_digit = |char: char| char.is_ascii_digit();
+    let mut alike = String::new();
+    for part in line.split_inclusive(is_digit) {
+        alike.push_str(part.trim_end_matches(is_digit));
+        if part.ends_with(is_digit) && !alike.ends_with('…') {
+            alike.push('…');
+        }
+    }
+    text::cut(&alike, text::IN_TABLE)
 }
 
 /// Returns a letter with all of its text.

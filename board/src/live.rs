@@ -1,5 +1,6 @@
 //! How a board reads a running queue: in bounded steps, as text.
 
+use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::thread;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use keyqueue::{Added, Cursor, KeySnapshot, Listed, State, WorkQueue};
 
 use crate::letters::LetterStore;
-use crate::rows::{Census, Keys, Row, Summary, Wanted};
+use crate::rows::{Census, First, Keys, Place, Row, Sort, Summary, Wanted, by_number, by_text};
 use crate::shown::Shown;
 use crate::source::{Done, KeyId, Refused, Source, Task, Totals};
 use crate::text;
@@ -17,7 +18,7 @@ use crate::text;
 const STEP: usize = 256;
 /// The most keys in hand that are shown.
 const IN_HAND: usize = 50;
-/// How long a key is looked for.
+/// How long the key of an action is looked for, by somebody who may act.
 const FIND: Duration = Duration::from_secs(5);
 
 fn name_of(state: State) -> &'static str {
@@ -58,11 +59,28 @@ where
         }
     }
 
+    /// Returns where a key is in a sorted list.
+    fn place(&self, key: &KeySnapshot<'_, K, V>, sort: Sort) -> Place {
+        // Keys are seen one after the other, so their ages are not exact.
+        let millis = |time: Option<Duration>| Some(time?.as_millis() as i128);
+        let failure = || self.failures.as_ref().and_then(|all| all.of(key));
+        match sort {
+            Sort::Age => by_number(millis(key.held().or(key.age())).map(|age| -age)),
+            Sort::Due => by_number(millis(key.due_in())),
+            Sort::Attempts => {
+                let attempts = failure().map_or(key.requeues(), |failure| failure.attempt);
+                by_number(Some(-i128::from(attempts)))
+            }
+            Sort::Error => by_text(failure().as_ref().map(|failure| &*failure.error)),
+        }
+    }
+
     /// Calls `f` with a key, if the queue has it.
     fn with_key<R>(
         &self,
         queue: &WorkQueue<K, V, S>,
         wanted: &KeyId,
+        within: Duration,
         f: impl FnOnce(&KeySnapshot<'_, K, V>, Cursor) -> R,
     ) -> Option<R> {
         let is_wanted = |key: &&KeySnapshot<'_, K, V>| self.id(key.key()) == wanted.id;
@@ -72,7 +90,7 @@ where
             return Some(f(key, at));
         }
         drop(hint);
-        let end = Instant::now() + FIND;
+        let end = Instant::now() + within;
         let mut next = Some(Cursor::default());
         while let Some(from) = next
             && Instant::now() < end
@@ -85,12 +103,6 @@ where
         }
         None
     }
-}
-
-/// Keeps the keys that are held for the longest time, those first.
-fn keep_longest<K, V>(in_hand: &mut Vec<(KeySnapshot<'_, K, V>, Cursor)>) {
-    in_hand.sort_by_key(|(key, _)| std::cmp::Reverse(key.held()));
-    in_hand.truncate(IN_HAND);
 }
 
 impl<K, V, S> Source for Shown<K, V, S>
@@ -139,7 +151,7 @@ where
         let queue = self.queue.upgrade()?;
         let began = Instant::now();
         let mut census = Census::default();
-        let mut in_hand: Vec<(KeySnapshot<'_, K, V>, Cursor)> = Vec::new();
+        let mut in_hand = First::new(IN_HAND);
         let mut next = Some(Cursor::default());
         while let Some(from) = next {
             if began.elapsed() >= within {
@@ -154,17 +166,14 @@ where
             for (all, more) in census.levels.iter_mut().zip(&page.levels) {
                 *all += more;
             }
-            in_hand.extend(page.keys.into_iter().map(|key| (key, from)));
-            if in_hand.len() > 4 * IN_HAND {
-                keep_longest(&mut in_hand);
+            for key in page.keys {
+                in_hand.push(Reverse(key.held()), (key, from));
             }
             next = page.next;
         }
-        keep_longest(&mut in_hand);
-        let rows = in_hand.iter();
-        let rows = rows.map(|(key, at)| self.row(key, *at, text::IN_TABLE));
+        let rows = in_hand.into_iter();
+        let rows = rows.map(|(key, at)| self.row(&key, at, text::IN_TABLE));
         census.in_hand = rows.collect();
-        drop(in_hand);
         if let Some(groups) = self.groups.as_ref().filter(|_| !census.is_partial) {
             (census.groups, census.group_count) = groups.list(&queue);
         }
@@ -175,39 +184,55 @@ where
     fn keys(&self, wanted: &Wanted) -> Option<Keys> {
         let queue = self.queue.upgrade()?;
         let end = Instant::now() + wanted.within;
-        let mut keys = Keys::default();
-        let mut next = Some(wanted.from);
+        let (mut keys, mut sorted) = (Keys::default(), 0);
+        let mut first = First::new(wanted.skipped() + wanted.max);
+        let mut next = Some(match wanted.sort {
+            Some(_) => Cursor::default(),
+            None => Cursor::from_bits(wanted.from),
+        });
+        let is_search = !wanted.search.is_empty();
         while let Some(from) = next
             && keys.rows.len() < wanted.max
             && Instant::now() < end
         {
-            let is_search = !wanted.search.is_empty();
-            let max = if is_search {
-                STEP
-            } else {
-                wanted.max - keys.rows.len()
+            let max = match wanted.sort.is_some() || is_search {
+                true => STEP,
+                false => wanted.max - keys.rows.len(),
             };
             let page = queue.page(from, wanted.listed, max);
             keys.looked += page.counts.queued + page.counts.processing + page.counts.delayed;
-            for key in &page.keys {
-                let is_meant = !is_search
-                    || text::finds(
-                        &wanted.search,
-                        &text::shown(key.key(), &*self.key, text::WHOLE),
-                    );
-                if is_meant {
-                    keys.rows.push(self.row(key, from, text::IN_TABLE));
+            for key in page.keys {
+                let text = || text::shown(key.key(), &*self.key, text::WHOLE);
+                if is_search && !text::finds(&wanted.search, &text()) {
+                    continue;
+                }
+                match wanted.sort {
+                    None => keys.rows.push(self.row(&key, from, text::IN_TABLE)),
+                    Some(sort) => {
+                        sorted += 1;
+                        first.push(self.place(&key, sort), (key, from));
+                    }
                 }
             }
             next = page.next;
         }
         keys.next = next.map(Cursor::to_bits);
+        if wanted.sort.is_some() {
+            keys.is_partial = keys.next.is_some();
+            keys.next = wanted.next(sorted);
+            let rows = first.into_iter().skip(wanted.skipped());
+            keys.rows = rows
+                .map(|(key, at)| self.row(&key, at, text::IN_TABLE))
+                .collect();
+        }
         Some(keys)
     }
 
-    fn key(&self, key: &KeyId) -> Option<Row> {
+    fn key(&self, key: &KeyId, within: Duration) -> Option<Row> {
         let queue = self.queue.upgrade()?;
-        self.with_key(&queue, key, |key, at| self.row(key, at, text::LINES))
+        self.with_key(&queue, key, within, |key, at| {
+            self.row(key, at, text::LINES)
+        })
     }
 
     fn letter_store(&self) -> Option<&dyn LetterStore> {
@@ -223,7 +248,7 @@ where
                 if queue.is_shutting_down() {
                     return Err(Refused::ShutDown);
                 }
-                let added = self.with_key(&queue, key, |key, _| {
+                let added = self.with_key(&queue, key, FIND, |key, _| {
                     let added = queue.run_now(key.key());
                     (text::shown(key.key(), &*self.key, text::IN_TABLE), added)
                 });
@@ -234,7 +259,7 @@ where
                 }
             }
             Task::DropKey(key) => {
-                let dropped = self.with_key(&queue, key, |key, _| {
+                let dropped = self.with_key(&queue, key, FIND, |key, _| {
                     let cancelled = queue.cancel(key.key());
                     let take = self.take.as_ref();
                     let dropped = take.is_some_and(|take| take(&queue, key.key())) || cancelled;
@@ -278,6 +303,10 @@ mod tests {
         let shown = Shown::display(&queue);
         let none = shown.census(Duration::ZERO).unwrap();
         assert!(none.is_partial && none.queued == 0);
+        // A place from before the table has grown, of a key that is there, and a key that is not.
+        let id = shown.id(&7);
+        let moved = KeyId { id, at: u64::MAX };
+        assert!(shown.key(&moved, FIND).is_some() && shown.key(&moved, Duration::ZERO).is_none());
         let all = shown.census(FIND).unwrap();
         assert!(!all.is_partial && all.queued == 1000);
         drop(queue);

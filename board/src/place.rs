@@ -8,6 +8,7 @@ use crate::letters::{self, LastJob, LetterStore, Verb};
 use crate::pages::counted;
 use crate::source::{Done, KeyId, Refused, Task, Which};
 use crate::text;
+use crate::web::LOOK;
 
 /// How long the letters are counted that an action on all of them is about.
 const COUNT: Duration = Duration::from_secs(2);
@@ -162,7 +163,7 @@ impl Place for Entry {
     }
 
     fn key(&self, key: &KeyId) -> Result<String, Refused> {
-        let row = self.source.key(key).ok_or(Refused::NoKey)?;
+        let row = self.source.key(key, LOOK).ok_or(Refused::NoKey)?;
         Ok(row.key)
     }
 

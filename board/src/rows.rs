@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use keyqueue::{Cursor, Listed};
+use keyqueue::Listed;
 use serde::{Serialize, Serializer};
 
 use crate::source::LetterId;
@@ -90,6 +90,8 @@ pub(crate) struct Keys {
     pub(crate) next: Option<u64>,
     /// How many keys were looked at for it.
     pub(crate) looked: usize,
+    /// Whether there was no time for all keys, so that a sorted page is one of some.
+    pub(crate) is_partial: bool,
 }
 
 /// A dead letter.
@@ -137,17 +139,112 @@ pub(crate) struct Letters {
     /// `None`: the store has no limit.
     pub(crate) capacity: Option<usize>,
     pub(crate) lost: u64,
+    /// Whether there was no time for all letters, so that a sorted page, or the errors, are of some.
+    pub(crate) is_partial: bool,
 }
 
-/// Which keys a page has, and from where on.
+/// The letters with one error, but for numbers and their own key in it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Errors {
+    pub(crate) error: String,
+    pub(crate) count: usize,
+    #[serde(serialize_with = "unix")]
+    pub(crate) last: SystemTime,
+}
+
+/// By what a list is sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// Keys that have been there for the longest time first, but letters that came last.
+    Age,
+    Due,
+    Attempts,
+    Error,
+}
+
+impl Sort {
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "age" => Sort::Age,
+            "due" => Sort::Due,
+            "attempts" => Sort::Attempts,
+            "error" => Sort::Error,
+            _ => return None,
+        })
+    }
+}
+
+/// Where something is in a sorted list: what has no such number or text comes last.
+pub(crate) type Place = (bool, i128, String);
+
+/// The smallest numbers come first.
+pub(crate) fn by_number(number: Option<i128>) -> Place {
+    (number.is_none(), number.unwrap_or(0), String::new())
+}
+
+pub(crate) fn by_text(text: Option<&str>) -> Place {
+    let text = text.map(|text| text::cut(text, text::IN_TABLE));
+    (text.is_none(), 0, text.unwrap_or_default())
+}
+
+/// Keeps the first of many in an order, so that a sorted page takes no more memory than those before it.
+pub(crate) struct First<O, T> {
+    most: usize,
+    kept: Vec<(O, T)>,
+}
+
+impl<O: Ord, T> First<O, T> {
+    pub(crate) fn new(most: usize) -> Self {
+        let kept = Vec::new();
+        First { most, kept }
+    }
+
+    pub(crate) fn push(&mut self, place: O, it: T) {
+        self.kept.push((place, it));
+        if self.kept.len() > 4 * self.most {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        self.kept.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.kept.truncate(self.most);
+    }
+
+    pub(crate) fn into_iter(mut self) -> impl Iterator<Item = T> {
+        self.cut();
+        self.kept.into_iter().map(|(_, it)| it)
+    }
+}
+
+/// Which rows a page has, and from where on.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
+    /// Of keys.
     pub(crate) listed: Listed,
     pub(crate) search: String,
-    pub(crate) from: Cursor,
+    pub(crate) sort: Option<Sort>,
+    /// The place of a key in the queue, or the number of a letter; of a sorted list, how many rows are before it.
+    pub(crate) from: u64,
     pub(crate) max: usize,
     /// How long to look at most.
     pub(crate) within: Duration,
+}
+
+impl Wanted {
+    /// The most rows before those of a sorted page.
+    const DEEPEST: usize = 10_000;
+
+    /// Returns how many rows of a sorted list are before those of the page.
+    pub(crate) fn skipped(&self) -> usize {
+        usize::try_from(self.from).map_or(Self::DEEPEST, |from| from.min(Self::DEEPEST))
+    }
+
+    /// Returns where the next page of a sorted list of this many rows begins.
+    pub(crate) fn next(&self, rows: usize) -> Option<u64> {
+        let next = self.skipped() + self.max;
+        (rows > next && next <= Self::DEEPEST).then_some(next as u64)
+    }
 }
 
 pub(crate) fn seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {

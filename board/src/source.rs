@@ -35,8 +35,9 @@ pub(crate) trait Source: Send + Sync {
 
     fn keys(&self, wanted: &Wanted) -> Option<Keys>;
 
-    /// Returns a key with all of its text; `None` if the queue does not have it any more.
-    fn key(&self, key: &KeyId) -> Option<Row>;
+    /// Returns a key with all of its text; `None` if the queue does not have it any more, or if it has moved and is not found
+    /// within this time.
+    fn key(&self, key: &KeyId, within: Duration) -> Option<Row>;
 
     /// Returns the dead letters; `None` if the board was not told where they are.
     fn letter_store(&self) -> Option<&dyn LetterStore>;
@@ -139,7 +140,7 @@ pub(crate) enum Refused {
     Gone,
     #[error("the queue is shut down, and refuses adds")]
     ShutDown,
-    #[error("there is no key with this id in the queue any more")]
+    #[error("the queue does not have this key any more, or it was not found in the time of a look")]
     NoKey,
     #[error("the key has no pending delay any more")]
     NotDelayed,

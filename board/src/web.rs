@@ -67,7 +67,11 @@ pub(crate) struct Params {
     pub(crate) state: String,
     pub(crate) search: String,
     pub(crate) sort: String,
+    /// How the list is grouped.
+    pub(crate) group: String,
     pub(crate) from: String,
+    /// Where the pages before this one begin.
+    pub(crate) before: String,
     pub(crate) id: String,
     pub(crate) at: String,
     pub(crate) format: String,
@@ -132,19 +136,21 @@ impl Context {
         })
     }
 
-    /// Returns the beginning of a query for what this page is about, to be continued.
-    pub(crate) fn query(&self) -> String {
+    /// Returns the beginning of a query for what this page is about, but for these parameters, to be continued.
+    pub(crate) fn query(&self, but_for: &[&str]) -> String {
         let params = &self.params;
         let mut query = String::from("?");
         for (name, value) in [
             ("state", &params.state),
             ("search", &params.search),
             ("sort", &params.sort),
+            ("group", &params.group),
             ("from", &params.from),
+            ("before", &params.before),
             ("id", &params.id),
             ("at", &params.at),
         ] {
-            if !value.is_empty() {
+            if !value.is_empty() && !but_for.contains(&name) {
                 query.extend([name, "=", &pages::path(value), "&"]);
             }
         }
@@ -176,7 +182,7 @@ impl Context {
     pub(crate) fn back(&self) -> String {
         let mut path = self.parts.uri.path().split('/').skip(3);
         match (path.next(), path.next()) {
-            (Some(list @ ("keys" | "dead")), None) => list.to_owned() + &self.query(),
+            (Some(list @ ("keys" | "dead")), None) => list.to_owned() + &self.query(&[]),
             (Some("key"), _) => "keys".into(),
             (Some("dead"), _) => "dead".into(),
             _ => String::new(),

@@ -9,7 +9,7 @@ use keyqueue_nats::status::Status;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::{Problem, View, foreign, json, path, time};
+use super::{Problem, View, foreign, heading, json, path, time};
 use crate::board::Entry;
 use crate::picture::short;
 use crate::rows::Summary;
@@ -128,12 +128,8 @@ pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
             div.scroll { table {
                 caption { "Queues of this process" }
                 thead { tr {
-                    th scope="col" { a href={ "?search=" (path(search)) } { "Queue" } }
-                    @for (key, title, _) in QUEUES {
-                        th.n scope="col" aria-sort=[(key == sort).then_some("descending")] {
-                            a href={ "?sort=" (key) "&search=" (path(search)) } { (title) }
-                        }
-                    }
+                    th scope="col" { a href=(at.query(&["sort"])) { "Queue" } }
+                    @for (key, title, _) in QUEUES { (heading(at, key, title)) }
                     th scope="col" { "State" }
                 } }
                 tbody { @for line in &lines {
@@ -158,16 +154,7 @@ pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
     Ok(View {
         title: "Queues".into(),
         queue: None,
-        still: html! {
-            form.search method="get" role="search" {
-                div {
-                    label for="search" { "Text in the name" }
-                    input #search type="search" name="search" value=(search);
-                }
-                input type="hidden" name="sort" value=(sort);
-                button type="submit" { "Search" }
-            }
-        },
+        still: super::search(at, "Text in the name", &html! {}),
         live,
         json: serde_json::json!({ "queues": json(&lines), "fleets": json(&fleets) }),
     })

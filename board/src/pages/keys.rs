@@ -1,11 +1,11 @@
 //! The keys of a queue, a page at a time, and one of them.
 
-use keyqueue::{Cursor, Listed};
+use keyqueue::Listed;
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, button, foreign, json, maybe, named, path};
+use super::{Problem, Tab, View, button, foreign, heading, json, maybe, named, pager, path};
 use crate::policy::Action;
-use crate::rows::{Keys, Row, Wanted};
+use crate::rows::{Row, Sort, Wanted};
 use crate::source::{KeyId, Refused};
 use crate::text;
 use crate::web::{Context, LOOK, number};
@@ -40,68 +40,55 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let wanted = Wanted {
         listed: *listed,
         search: params.search.clone(),
-        from: Cursor::from_bits(number("from", &params.from)?),
+        sort: Sort::of(&params.sort),
+        from: number("from", &params.from)?,
         max: ROWS,
         within: LOOK,
     };
     let keys = queue.source.keys(&wanted).ok_or(Refused::Gone)?;
     let caption = match wanted.search.is_empty() {
-        true => format!("Keys that are {called}, in no particular order"),
+        true => format!("Keys that are {called}"),
         false => format!(
             "Keys with this text, {called}; {} were looked at",
             keys.looked
         ),
     };
+    let order = match (wanted.sort, keys.is_partial) {
+        (None, _) => "in no particular order".to_owned(),
+        (Some(_), false) => "sorted".into(),
+        (Some(_), true) => format!("sorted, of the {} that there was time for", keys.looked),
+    };
     let live = html! {
         @if keys.rows.is_empty() {
-            p { "There is no such key " @if keys.next.is_some() { "among the first " (keys.looked) } "." }
+            p { "There is no such key " @if keys.next.is_some() || keys.is_partial { "among the first " (keys.looked) } "." }
         } @else {
-            (table(at, name, &keys.rows, &caption, true))
+            (table(at, name, &keys.rows, &format!("{caption}, {order}"), true))
         }
-        (next(state, &wanted.search, &keys))
+        (pager(at, keys.next, if keys.rows.len() < ROWS { "Look further" } else { "Next page" }))
     };
     Ok(View {
         title: format!("Keys of {name}"),
         queue: Some((name.to_owned(), Tab::Keys)),
-        still: search(state, &wanted.search),
+        still: super::search(
+            at,
+            "Text in the key",
+            &html! {
+                div {
+                    label for="state" { "State" }
+                    select #state name="state" {
+                        @for (value, called, _) in LISTED {
+                            option value=(value) selected[value == state] { (called) }
+                        }
+                    }
+                }
+            },
+        ),
         live,
         json: json(&keys),
     })
 }
 
-fn search(state: &str, search: &str) -> Markup {
-    html! {
-        form.search method="get" role="search" {
-            div {
-                label for="search" { "Text in the key" }
-                input #search type="search" name="search" value=(search);
-            }
-            div {
-                label for="state" { "State" }
-                select #state name="state" {
-                    @for (value, called, _) in LISTED {
-                        option value=(value) selected[value == state] { (called) }
-                    }
-                }
-            }
-            button type="submit" { "Search" }
-        }
-    }
-}
-
-fn next(state: &str, search: &str, keys: &Keys) -> Markup {
-    html! {
-        @if let Some(next) = keys.next {
-            p {
-                a rel="next" href={ "?state=" (state) "&search=" (path(search)) "&from=" (next) } {
-                    @if keys.rows.len() < ROWS { "Look further" } @else { "Next page" }
-                }
-            }
-        }
-    }
-}
-
-/// A table of keys. `has_actions` says whether what can be done with one is part of it.
+/// A table of keys. `has_actions` says whether it is a list, which can be sorted, with what can be done.
 pub(crate) fn table(
     at: &Context,
     name: &str,
@@ -111,6 +98,11 @@ pub(crate) fn table(
 ) -> Markup {
     let has_levels = rows.iter().any(|row| row.level.is_some());
     let has_values = rows.iter().any(|row| row.value.is_some());
+    let acts = has_actions && (at.may(name, Action::RunNow) || at.may(name, Action::DropKey));
+    let sorts = |sort, title| match has_actions {
+        true => heading(at, sort, title),
+        false => html! { th.n[sort != "error"] scope="col" { (title) } },
+    };
     html! {
         div.scroll { table {
             caption { (caption) }
@@ -118,14 +110,14 @@ pub(crate) fn table(
                 th scope="col" { "Key" }
                 th scope="col" { "State" }
                 @if has_levels { th.n scope="col" { "Level" } }
-                th.n scope="col" { "For" }
+                (sorts("age", "For"))
                 @if has_actions {
-                    th.n scope="col" { "Due in" }
-                    th.n scope="col" { "Failures" }
+                    (sorts("due", "Due in"))
+                    (sorts("attempts", "Failures"))
                 }
-                th scope="col" { "Last error" }
+                (sorts("error", "Last error"))
                 @if has_values { th scope="col" { "Value" } }
-                @if has_actions { th scope="col" { "Actions" } }
+                @if acts { th scope="col" { "Actions" } }
             } }
             tbody {
                 @for row in rows {
@@ -140,7 +132,7 @@ pub(crate) fn table(
                         }
                         td data-label="Last error" { @if let Some(error) = &row.error { (foreign(error)) } }
                         @if has_values { td data-label="Value" { @if let Some(value) = &row.value { (foreign(value)) } } }
-                        @if has_actions { td { (actions(at, name, row)) } }
+                        @if acts { td { (actions(at, name, row)) } }
                     }
                 }
             }
@@ -187,7 +179,7 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
     if queue.source.summary().is_none() {
         return Err(Refused::Gone.into());
     }
-    let row = queue.source.key(&id).ok_or(Refused::NoKey)?;
+    let row = queue.source.key(&id, LOOK).ok_or(Refused::NoKey)?;
     let live = html! {
         h2 { "Key" }
         pre { (foreign(&row.key)) }

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use keyqueue::Listed;
 use maud::{Markup, html};
 
 use super::{
-    Problem, Tab, View, ago, button, clock, counted, foreign, form_of, json, link, named, path,
+    Problem, Tab, View, ago, button, clock, counted, foreign, form_of, heading, json, link, named,
+    pager, path,
 };
 use crate::act;
 use crate::board::lock;
 use crate::letters::{self, Job, Verb};
 use crate::place::Place;
 use crate::policy::Action;
-use crate::rows::{Letter, Letters};
+use crate::rows::{Errors, Letter, Letters, Sort, Wanted};
 use crate::source::Refused;
 use crate::web::{Context, LOOK, number};
 
@@ -26,33 +28,48 @@ const TOLD: Duration = Duration::from_secs(600);
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let place = place(at, name)?;
     let search = &*at.params.search;
-    let from = number("from", &at.params.from)?;
-    let store = place.letter_store();
-    let letters = store.map(|store| letters::page(store, from, ROWS, search, LOOK));
-    let letters = letters.transpose()?;
-    let live = match &letters {
+    let wanted = Wanted {
+        listed: Listed::All,
+        search: search.to_owned(),
+        sort: Sort::of(&at.params.sort),
+        from: number("from", &at.params.from)?,
+        max: ROWS,
+        within: LOOK,
+    };
+    let (live, json) = match place.letter_store() {
         None => {
-            html! { p { "The board does not know the dead letters of this " (at.kind.name()) "." } }
+            let why = format!(
+                "The board does not know the dead letters of this {}.",
+                at.kind.name()
+            );
+            (html! { p { (why) } }, serde_json::Value::Null)
         }
-        Some(letters) => {
+        Some(store) if at.params.group == "error" => {
+            let (errors, is_partial) = letters::errors(store, &wanted)?;
+            (grouped(at, &errors, is_partial), json(&errors))
+        }
+        Some(store) => {
+            let letters = letters::page(store, &wanted)?;
             let job = lock(place.last_job()).clone();
-            live(at, name, search, letters, job.as_deref())
+            (
+                live(at, name, search, &letters, job.as_deref()),
+                json(&letters),
+            )
         }
     };
     Ok(View {
         title: format!("Dead letters of {name}"),
         queue: Some((name.to_owned(), Tab::Letters)),
         still: html! {
-            form.search method="get" role="search" {
-                div {
-                    label for="search" { "Text in key, value or error" }
-                    input #search type="search" name="search" value=(search);
-                }
-                button type="submit" { "Search" }
+            (super::search(at, "Text in key, value or error", &html! {}))
+            @let list = at.query(&["group", "from", "before"]);
+            @match &*at.params.group {
+                "error" => p { a href=(list) { "Letter by letter" } },
+                _ => p { a href={ (list) "group=error" } { "By error" } },
             }
         },
         live,
-        json: json(&letters),
+        json,
     })
 }
 
@@ -74,15 +91,19 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&
         } @else {
             (many(at, name, search))
             div.scroll { table {
-                caption { "Dead letters, the oldest first" }
+                caption {
+                    "Dead letters, "
+                    @if at.params.sort.is_empty() { "the oldest first" } @else { "sorted" }
+                    @if letters.is_partial { ", of those that there was time for" }
+                }
                 thead { tr {
                     @if ticks { th scope="col" { "Tick" } }
                     th scope="col" { "Key" }
-                    th scope="col" { "Error" }
-                    th.n scope="col" { "Attempts" }
-                    th.n scope="col" { "Last" }
+                    (heading(at, "error", "Error"))
+                    (heading(at, "attempts", "Attempts"))
+                    (heading(at, "age", "Last"))
                     th scope="col" { "Value" }
-                    th scope="col" { "Actions" }
+                    @if ticks { th scope="col" { "Actions" } }
                 } }
                 tbody {
                     @for letter in &letters.rows {
@@ -95,15 +116,45 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&
                             td.n data-label="Attempts" { (letter.attempts) }
                             td.n data-label="Last" { (ago(letter.last)) }
                             td data-label="Value" { @if let Some(value) = &letter.value { (foreign(value)) } }
-                            td { (actions(at, name, letter)) }
+                            @if ticks { td { (actions(at, name, letter)) } }
                         }
                     }
                 }
             } }
         }
-        @if let Some(next) = letters.next {
-            p { a rel="next" href={ "?search=" (path(search)) "&from=" (next) } { "Next page" } }
-        }
+        (pager(at, letters.next, "Next page"))
+    }
+}
+
+/// The errors of the letters, each with a link to the letters that have its longest part.
+fn grouped(at: &Context, errors: &[Errors], is_partial: bool) -> Markup {
+    let list = at.query(&["search", "sort", "group", "from", "before"]);
+    let part = |error: &str| {
+        let parts = error.split('…').map(str::trim);
+        parts
+            .max_by_key(|part| part.len())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    html! {
+        div.scroll { table {
+            caption {
+                "Errors of dead letters, but for numbers and keys in them, the most frequent first"
+                @if is_partial { ", of those that there was time for" }
+            }
+            thead { tr {
+                th scope="col" { "Error" }
+                th.n scope="col" { "Letters" }
+                th.n scope="col" { "Last" }
+            } }
+            tbody { @for of in errors {
+                tr {
+                    td data-label="Error" { a href={ (list) "search=" (path(&part(&of.error))) } { (foreign(&of.error)) } }
+                    td.n data-label="Letters" { (of.count) }
+                    td.n data-label="Last" { (ago(of.last)) }
+                }
+            } }
+        } }
     }
 }
 

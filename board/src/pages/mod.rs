@@ -122,10 +122,66 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
                     (view.still)
                     @if is_live { div #live { (view.live) } }
                     p.soft {
-                        a href={ (at.query()) "format=json" } { "JSON" }
-                        noscript { " · " a href={ (at.query()) "refresh=5" } { "load again every 5 seconds" } }
+                        a href={ (at.query(&[])) "format=json" } { "JSON" }
+                        noscript { " · " a href={ (at.query(&[])) "refresh=5" } { "load again every 5 seconds" } }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// A search in a list, which keeps the order of the list.
+fn search(at: &Context, label: &str, more: &Markup) -> Markup {
+    let params = &at.params;
+    html! {
+        form.search method="get" role="search" {
+            div {
+                label for="search" { (label) }
+                input #search type="search" name="search" value=(params.search);
+            }
+            (more)
+            @for (name, value) in [("sort", &params.sort), ("group", &params.group)] {
+                @if !value.is_empty() { input type="hidden" name=(name) value=(value); }
+            }
+            button type="submit" { "Search" }
+        }
+    }
+}
+
+/// The heading of a column by which a list is sorted, or can be.
+fn heading(at: &Context, sort: &str, title: &str) -> Markup {
+    let order = match sort {
+        "due" | "error" => "ascending",
+        _ => "descending",
+    };
+    let (is_sorted, but_for) = (at.params.sort == sort, ["sort", "from", "before"]);
+    html! {
+        th.n[sort != "error"] scope="col" aria-sort=[is_sorted.then_some(order)] {
+            a href={ (at.query(&but_for)) @if !is_sorted { "sort=" (sort) } } { (title) }
+        }
+    }
+}
+
+/// Links to the page before and to the next one. A list has no way back, so the address has where the pages before this one begin.
+fn pager(at: &Context, next: Option<u64>, text: &str) -> Markup {
+    let (from, before) = (&at.params.from, &*at.params.before);
+    let list = at.query(&["from", "before"]);
+    let (rest, last) = before.rsplit_once('-').unwrap_or(("", before));
+    let came = match before.is_empty() {
+        true => from.clone(),
+        // An address has an end.
+        false if before.len() > 1000 => from.clone(),
+        false => format!("{before}-{from}"),
+    };
+    html! {
+        p {
+            @if !matches!(&**from, "" | "0") {
+                @let text = if before.is_empty() { "First page" } else { "Page before" };
+                a rel="prev" href={ (list) "from=" (last) "&before=" (path(rest)) } { (text) } " "
+            }
+            @if let Some(next) = next {
+                a rel="next" href={ (list) "from=" (next) "&before=" @if came.is_empty() { "0" } (path(&came)) } { (text) }
             }
         }
     }

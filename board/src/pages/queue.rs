@@ -76,6 +76,7 @@ fn numbers(summary: &Summary, census: &Census) -> Markup {
 }
 
 fn groups(at: &Context, name: &str, census: &Census) -> Markup {
+    let acts = at.may(name, Action::HoldGroup) || at.may(name, Action::ReleaseGroup);
     html! {
         div.scroll { table {
             caption {
@@ -87,7 +88,7 @@ fn groups(at: &Context, name: &str, census: &Census) -> Markup {
                 th.n scope="col" { "Queued" }
                 th.n scope="col" { "In flight" }
                 th scope="col" { "Held for" }
-                th scope="col" { "Actions" }
+                @if acts { th scope="col" { "Actions" } }
             } }
             tbody {
                 @for group in &census.groups {
@@ -96,7 +97,7 @@ fn groups(at: &Context, name: &str, census: &Census) -> Markup {
                         td.n data-label="Queued" { (group.queued) }
                         td.n data-label="In flight" { (group.in_flight) }
                         td data-label="Held for" { (maybe(group.held_for)) }
-                        td { (group_actions(at, name, group)) }
+                        @if acts { td { (group_actions(at, name, group)) } }
                     }
                 }
             }
