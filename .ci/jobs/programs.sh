@@ -6,7 +6,7 @@
 source "$(dirname "$0")/../lib.sh"
 shopt -s extglob
 
-packages=(keyqueue-nats keyqueue-nats-model dispatch keyqueue-kube bookkeeper keyqueue-board keyqueue-servers)
+packages=(keyqueue-nats keyqueue-nats-model dispatch keyqueue-kube bookkeeper keyqueue-board keyqueue-board-demo keyqueue-servers)
 built=$target/ci/programs
 
 # programs ARGUMENT...: builds, and notes what: a line for each program with its package, `test` or its kind, its name, the

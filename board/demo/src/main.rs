@@ -1,4 +1,4 @@
-//! A pipeline with failures, and its board: `cargo run -p keyqueue-board --example demo -- 127.0.0.1:8080`.
+//! A pipeline with failures, and its board: `cargo run -p keyqueue-board-demo -- 127.0.0.1:8080`.
 //!
 //! Everybody who reaches the address may do everything there, so it listens on this machine alone.
 
