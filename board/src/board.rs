@@ -12,8 +12,7 @@ use axum::Router;
 
 use crate::error::NameError;
 use crate::events::FIRST;
-#[cfg(feature = "nats")]
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Partitioned};
 use crate::history::{History, INTERVAL, Sample};
 use crate::letters::LastJob;
 use crate::place::{Kind, Place};
@@ -54,7 +53,6 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Names {
     queues: BTreeMap<String, Arc<Entry>>,
-    #[cfg(feature = "nats")]
     fleets: BTreeMap<String, Arc<Fleet>>,
 }
 
@@ -69,9 +67,8 @@ impl Names {
             return Err(NameError::new(rule, name));
         }
         let is_queue = |known: &Arc<Entry>| known.source.summary().is_some();
-        let is_taken = self.queues.get(name).is_some_and(is_queue);
-        #[cfg(feature = "nats")]
-        let is_taken = is_taken || self.fleets.contains_key(name);
+        let is_queue = self.queues.get(name).is_some_and(is_queue);
+        let is_taken = is_queue || self.fleets.contains_key(name);
         match is_taken {
             true => Err(NameError::new("must be that of no other queue", name)),
             false => Ok(()),
@@ -175,10 +172,47 @@ impl Board {
         client: async_nats::Client,
         config: keyqueue_nats::Config,
     ) -> Result<&Self, NameError> {
-        let name = name.into();
+        self.add_partitioned(name.into(), crate::nats::Nats::new(client, config))
+    }
+
+    /// Adds a consumer of [`keyqueue_kafka`] in this process under a name, as [`add`](Self::add) does: the partitions that it has,
+    /// and of each one its base offset, what is finished beyond it, and the oldest record that is not finished. There are no actions.
+    ///
+    /// The board keeps the consumer until it is [removed](Self::remove), but not its connections once its run has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add): queues, fleets and consumers have no name in common.
+    ///
+    /// ```no_run
+    /// # fn doc() -> Result<(), Box<dyn std::error::Error>> {
+    /// use keyqueue_board::Board;
+    /// use keyqueue_kafka::Consumer;
+    ///
+    /// let consumer = Consumer::builder("localhost:9092", "billing").topics(["orders"]).build()?;
+    /// let board = Board::new();
+    /// board.add_consumer("orders", &consumer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "kafka")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "kafka")))]
+    pub fn add_consumer(
+        &self,
+        name: impl Into<String>,
+        consumer: &keyqueue_kafka::Consumer,
+    ) -> Result<&Self, NameError> {
+        self.add_partitioned(name.into(), consumer.clone())
+    }
+
+    fn add_partitioned(
+        &self,
+        name: String,
+        source: impl Partitioned + 'static,
+    ) -> Result<&Self, NameError> {
         let mut names = self.0.names.write().unwrap_or_else(PoisonError::into_inner);
         names.check(&name)?;
-        let fleet = Fleet::new(name.clone(), client, config);
+        let fleet = Fleet::new(name.clone(), source);
         // The queue of this name that may be there is gone.
         names.queues.remove(&name);
         names.fleets.insert(name, Arc::new(fleet));
@@ -188,11 +222,7 @@ impl Board {
     /// Takes a queue or a fleet off the board. Returns whether there was one with this name.
     pub fn remove(&self, name: &str) -> bool {
         let mut names = self.0.names.write().unwrap_or_else(PoisonError::into_inner);
-        #[cfg(feature = "nats")]
-        if names.fleets.remove(name).is_some() {
-            return true;
-        }
-        names.queues.remove(name).is_some()
+        names.fleets.remove(name).is_some() || names.queues.remove(name).is_some()
     }
 
     /// Lets those act for whom `policy` returns who they are: what is asked for, and by which request, is its argument.
@@ -268,13 +298,11 @@ impl Board {
         names.queues.get(name).cloned()
     }
 
-    #[cfg(feature = "nats")]
     pub(crate) fn fleets(&self) -> Vec<Arc<Fleet>> {
         let names = self.0.names.read().unwrap_or_else(PoisonError::into_inner);
         names.fleets.values().cloned().collect()
     }
 
-    #[cfg(feature = "nats")]
     pub(crate) fn fleet(&self, name: &str) -> Option<Arc<Fleet>> {
         let names = self.0.names.read().unwrap_or_else(PoisonError::into_inner);
         names.fleets.get(name).cloned()
@@ -284,7 +312,6 @@ impl Board {
     pub(crate) fn place(&self, kind: Kind, name: &str) -> Option<Arc<dyn Place>> {
         match kind {
             Kind::Queue => Some(self.queue(name)?),
-            #[cfg(feature = "nats")]
             Kind::Fleet => Some(self.fleet(name)?),
         }
     }

@@ -35,7 +35,6 @@ fn pause(kind: Kind, usual: Duration) -> Duration {
     match kind {
         Kind::Queue => INTERVAL.max(usual * SHARE),
         // A look waits for the server, so its time says nothing about the work. A page of letters may have megabytes.
-        #[cfg(feature = "nats")]
         Kind::Fleet => 5 * INTERVAL,
     }
 }

@@ -323,7 +323,6 @@ fn act_together(store: &dyn LetterStore, job: &Job, numbers: &mut Vec<u64>) -> R
             Ok(()) => _ = job.done.fetch_add(1, Ordering::Relaxed),
             // Another thread has it.
             Err(Refused::NoLetter(_)) => {}
-            #[cfg(feature = "nats")]
             Err(Refused::Keyless) => {}
             Err(refused) => ended = Err(refused),
         }

@@ -24,7 +24,7 @@
 //! and the last five minutes as pictures. Each page is JSON, too: `?format=json`, or `Accept: application/json`.
 //!
 //! With feature `nats` a board also shows fleets of `keyqueue-nats`: partitions, owners, lag and dead letters, from any
-//! process that has a client. The program `keyqueue-top` (feature `top`) shows the queues of a board in the terminal.
+//! process that has a client; with feature `kafka`, the partitions of consumers of `keyqueue-kafka` in this process. The program `keyqueue-top` (feature `top`) shows the queues of a board in the terminal.
 //!
 //! Ages need a queue that is [timed](keyqueue::Builder::timing), as each one with a name is. Rates need feature `metrics`
 //! and a name.
@@ -49,17 +49,24 @@
 //! that does, or on a port that only operators reach. A formatter of [`Shown`] can leave out what is confidential.
 #![deny(missing_docs, unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(any(feature = "kafka", feature = "nats")),
+    allow(dead_code, reason = "what only fleets have")
+)]
 
 mod act;
 mod board;
 mod csrf;
 mod error;
 mod events;
-#[cfg(feature = "nats")]
 mod fleet;
 mod history;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod letters;
 mod live;
+#[cfg(feature = "nats")]
+mod nats;
 mod pages;
 mod picture;
 mod place;

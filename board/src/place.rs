@@ -17,7 +17,6 @@ const COUNT: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Queue,
-    #[cfg(feature = "nats")]
     Fleet,
 }
 
@@ -25,7 +24,6 @@ impl Kind {
     /// Returns the kind of the page with this path, which begins at the root of the board.
     pub(crate) fn of(path: &str) -> Self {
         match path.trim_start_matches('/').split('/').next() {
-            #[cfg(feature = "nats")]
             Some("f") => Kind::Fleet,
             _ => Kind::Queue,
         }
@@ -35,7 +33,6 @@ impl Kind {
     pub(crate) fn segment(self) -> &'static str {
         match self {
             Kind::Queue => "q",
-            #[cfg(feature = "nats")]
             Kind::Fleet => "f",
         }
     }
@@ -44,7 +41,6 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Queue => "queue",
-            #[cfg(feature = "nats")]
             Kind::Fleet => "fleet",
         }
     }
@@ -53,6 +49,14 @@ impl Kind {
 pub(crate) trait Place: Send + Sync {
     /// Returns the dead letters; `None` if the board does not know them, or there are none.
     fn letter_store(&self) -> Option<&dyn LetterStore>;
+
+    /// Returns why there are none, or where they are.
+    fn no_letters(&self, kind: Kind) -> String {
+        format!(
+            "The board does not know the dead letters of this {}.",
+            kind.name()
+        )
+    }
 
     /// The last action on all of them.
     fn last_job(&self) -> &LastJob;
@@ -72,9 +76,12 @@ pub(crate) trait Place: Send + Sync {
         false
     }
 
+    /// Makes the next look a new one, after an action.
+    fn forget(&self);
+
     /// Does what somebody may do who has been checked. Returns how many keys, letters, groups or queues it was done to.
     fn act(&self, task: &Task) -> Result<Done, Refused> {
-        match task {
+        let done = match task {
             Task::Letters(verb, which) => {
                 let store = self.letter_store().ok_or(Refused::NoLetters)?;
                 letters::act(store, self.last_job(), *verb, which)
@@ -87,7 +94,9 @@ pub(crate) trait Place: Send + Sync {
                 Ok(Done::default())
             }
             task => self.act_on_keys(task),
-        }
+        };
+        self.forget();
+        done
     }
 
     /// Returns what is asked before something is done that cannot be undone, or to many, and narrows the task to what the
@@ -168,8 +177,10 @@ impl Place for Entry {
     }
 
     fn act_on_keys(&self, task: &Task) -> Result<Done, Refused> {
-        let done = self.source.act(task);
+        self.source.act(task)
+    }
+
+    fn forget(&self) {
         self.forget_census();
-        done
     }
 }

@@ -170,16 +170,13 @@ pub(crate) enum Refused {
     NotPausable(String),
     #[error("no thread can be started to wait for the drain: {0}")]
     NoThread(String),
-    #[cfg(feature = "nats")]
-    #[error("this cannot be done with a fleet")]
+    #[error("this cannot be done with a fleet or a consumer")]
     NotOfFleet,
-    #[cfg(feature = "nats")]
     #[error(
         "no producer has published the message of this dead letter, so it has no key: drop it instead"
     )]
     Keyless,
     /// The server of a fleet does not respond, or refuses.
-    #[cfg(feature = "nats")]
     #[error("{0}")]
     Server(String),
 }

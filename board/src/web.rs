@@ -35,18 +35,15 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<St> {
-    let routes = Router::new();
-    #[cfg(feature = "nats")]
-    let routes = routes
-        .route("/f/{fleet}", page(pages::fleet::view))
-        .route("/f/{fleet}/dead", page(pages::letters::view))
-        .route("/f/{fleet}/dead/{id}", page(pages::letters::one))
-        .route("/f/{fleet}/do", post(act));
-    routes
+    Router::new()
         .route("/", page(pages::index::view))
         .route("/board.css", get(css))
         .route("/board.js", get(js))
         .route("/board.svg", get(icon))
+        .route("/f/{fleet}", page(pages::fleet::view))
+        .route("/f/{fleet}/dead", page(pages::letters::view))
+        .route("/f/{fleet}/dead/{id}", page(pages::letters::one))
+        .route("/f/{fleet}/do", post(act))
         .route("/q/{queue}", page(pages::queue::view))
         .route("/q/{queue}/keys", page(pages::keys::view))
         .route("/q/{queue}/key", page(pages::keys::one))

@@ -15,6 +15,10 @@ use crate::tenure::{Tenure, age};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
+    /// Its group.
+    pub group: String,
+    /// The topic of its dead letters.
+    pub dead_letter_topic: Option<String>,
     /// The partitions that it has.
     pub partitions: Vec<PartitionStatus>,
     /// Records whose handlers succeeded.
@@ -114,6 +118,8 @@ impl Status {
         let tenures = lock(&shared.tenures).clone();
         let partition = |tenure| PartitionStatus::of(tenure, shared.settings.stalled_after, now);
         Status {
+            group: shared.settings.group.clone(),
+            dead_letter_topic: shared.settings.dead_letters.clone(),
             partitions: tenures.iter().map(|tenure| partition(tenure)).collect(),
             finished: counts.finished.get(),
             retries: counts.retries.get(),

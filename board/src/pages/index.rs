@@ -1,11 +1,7 @@
 //! All queues and fleets.
 
-#[cfg(feature = "nats")]
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "nats")]
-use keyqueue_nats::status::Status;
 use maud::{Markup, html};
 use serde::Serialize;
 
@@ -49,7 +45,7 @@ const QUEUES: [Column<Line>; 7] = [
 #[derive(Serialize)]
 struct Fleet<'a> {
     name: &'a str,
-    stream: &'a str,
+    about: String,
     server: String,
     partitions: Option<u64>,
     unowned: Option<u64>,
@@ -92,32 +88,26 @@ pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
         let value = |line: &Line| value(line).unwrap_or(-1.0);
         lines.sort_by(|a, b| value(b).total_cmp(&value(a)));
     }
-    #[cfg(feature = "nats")]
     let fleets = at.board.fleets();
-    #[cfg(feature = "nats")]
     let fleets: Vec<_> = (fleets.iter().filter(|fleet| meant(&fleet.name)))
         .map(|fleet| {
-            let status = fleet.is_connected().then(|| fleet.look());
-            let seen = status.as_ref().and_then(|status| status.as_ref().ok());
-            let messages =
-                |status: &Arc<Status>| status.partitions.iter().filter_map(|of| of.messages).sum();
+            let look = fleet.source.is_connected().then(|| fleet.look());
+            let seen = look.as_ref().and_then(|look| look.as_ref().ok());
             Fleet {
                 name: &fleet.name,
-                stream: fleet.stream(),
-                server: match &status {
+                about: fleet.source.about(),
+                server: match &look {
                     None => "not connected".into(),
                     Some(Ok(_)) => "connected".into(),
                     Some(Err(refused)) => refused.to_string(),
                 },
-                partitions: seen.map(|status| status.partitions.len() as u64),
-                unowned: seen.map(|status| status.unowned() as u64),
-                messages: seen.map(messages),
-                dead_letters: seen.and_then(|status| status.dead_letters),
+                partitions: seen.map(|seen| seen.rows.len() as u64),
+                unowned: seen.map(|seen| seen.bad),
+                messages: seen.map(|seen| seen.messages),
+                dead_letters: seen.and_then(|seen| seen.dead_letters),
             }
         })
         .collect();
-    #[cfg(not(feature = "nats"))]
-    let fleets: Vec<Fleet<'_>> = Vec::new();
     let none = match &**search {
         "" => "No queue was added to the board.",
         _ => "No queue has this text in its name.",
@@ -170,14 +160,14 @@ fn table(at: &Context, fleets: &[Fleet<'_>]) -> Markup {
             caption { "Fleets of replicas" }
             thead { tr {
                 th scope="col" { "Fleet" }
-                th scope="col" { "Streams" }
+                th scope="col" { "Of" }
                 @for title in ["Partitions", "Unowned", "Messages", "Dead letters"] { th.n scope="col" { (title) } }
                 th scope="col" { "Server" }
             } }
             tbody { @for fleet in fleets {
                 tr {
                     td data-label="Fleet" { (link(at, "f", fleet.name)) }
-                    td data-label="Streams" { (fleet.stream) }
+                    td data-label="Of" { (foreign(&text::cut(&fleet.about, text::IN_TABLE))) }
                     @for (title, count) in [
                         ("Partitions", fleet.partitions), ("Unowned", fleet.unowned),
                         ("Messages", fleet.messages), ("Dead letters", fleet.dead_letters),

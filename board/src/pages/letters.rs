@@ -38,10 +38,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     };
     let (live, json) = match place.letter_store() {
         None => {
-            let why = format!(
-                "The board does not know the dead letters of this {}.",
-                at.kind.name()
-            );
+            let why = place.no_letters(at.kind);
             (html! { p { (why) } }, serde_json::Value::Null)
         }
         Some(store) if at.params.group == "error" => {

@@ -1,6 +1,5 @@
 //! The pages: their frame, and what several of them show.
 
-#[cfg(feature = "nats")]
 pub(crate) mod fleet;
 pub(crate) mod index;
 pub(crate) mod keys;
@@ -62,7 +61,6 @@ fn tabs(kind: Kind) -> &'static [(Tab, &'static str, &'static str)] {
             (Tab::Keys, "Keys", "/keys"),
             (Tab::Letters, "Dead letters", "/dead"),
         ],
-        #[cfg(feature = "nats")]
         Kind::Fleet => &[
             (Tab::Queue, "Partitions", ""),
             (Tab::Letters, "Dead letters", "/dead"),

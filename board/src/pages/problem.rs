@@ -135,9 +135,7 @@ impl From<Refused> for Problem {
             | Refused::NothingToDrop
             | Refused::NotPausable(_) => StatusCode::CONFLICT,
             Refused::NoThread(_) => StatusCode::SERVICE_UNAVAILABLE,
-            #[cfg(feature = "nats")]
             Refused::NotOfFleet | Refused::Keyless => StatusCode::CONFLICT,
-            #[cfg(feature = "nats")]
             Refused::Server(_) => StatusCode::BAD_GATEWAY,
         };
         Problem::new(status, format!("Refused: {refused}."))

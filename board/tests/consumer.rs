@@ -1,0 +1,129 @@
+//! The page of a consumer of Kafka, on librdkafka's mock cluster.
+#![cfg(feature = "kafka")]
+
+#[allow(dead_code, reason = "this program uses a part of it")]
+#[path = "pages/common.rs"]
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use keyqueue_board::Action;
+use keyqueue_kafka::{Consumer, Outcome, Record, Verdict};
+use rdkafka::ClientConfig;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
+use servers::until;
+use tokio::sync::Notify;
+
+use common::{HOUR, Site};
+
+async fn produce(cluster: &MockCluster<'static, DefaultProducerContext>, keys: &[&str]) {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", cluster.bootstrap_servers());
+    let producer: FutureProducer = config.create().unwrap();
+    for key in keys {
+        let record = FutureRecord::to("orders")
+            .partition(0)
+            .key(*key)
+            .payload("x");
+        producer.send(record, HOUR).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // X2
+async fn a_consumer_shows_its_partitions_and_the_oldest_record_of_each() {
+    let cluster = MockCluster::new(1).unwrap();
+    for topic in ["orders", "orders.dead"] {
+        cluster.create_topic(topic, 1, 1).unwrap();
+    }
+    produce(&cluster, &["a", "slow <b>", "b", "bad", "b"]).await;
+    let consumer = Consumer::builder(&cluster.bootstrap_servers(), "billing")
+        .topics(["orders"])
+        .dead_letters("orders.dead")
+        .stalled_after(Duration::ZERO)
+        .build()
+        .unwrap();
+    let (end, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (signal, waits) = (Arc::clone(&end), Arc::clone(&go_on));
+    let runs = consumer.clone();
+    let run = tokio::spawn(async move {
+        let handler = move |record: Record| {
+            let waits = Arc::clone(&waits);
+            async move {
+                match record.key() {
+                    Some(b"slow <b>") => waits.notified().await,
+                    Some(b"bad") => return Verdict::GiveUp("no such order"),
+                    _ => {}
+                }
+                Verdict::Ok(Outcome::Done)
+            }
+        };
+        runs.run_until(signal.notified(), HOUR, handler).await
+    });
+    let site = Site::new();
+    site.board.add_consumer("consumer", &consumer).unwrap();
+    assert!(site.board.add_consumer("mails", &consumer).is_err());
+
+    let path = "/queues/f/consumer";
+    let mut json = serde_json::Value::Null;
+    until("all but one are finished", async || {
+        json = site.json(path).await;
+        json["finished"] == 3 && json["dead_letters"] == 1
+    })
+    .await;
+    let partition = &json["partitions"][0];
+    for (what, value) in [
+        ("base", 1),
+        ("finished_beyond", 3),
+        ("records", 1),
+        ("running", 1),
+    ] {
+        assert_eq!(partition[what], value, "{what}: {json}");
+    }
+    assert_eq!(
+        (&json["stalled"], &json["about"]),
+        (&1.into(), &"group billing".into())
+    );
+    let page = site.get_as("alice", path).await;
+    page.has(&[
+        "slow &lt;b&gt;",
+        "class=\"state bad\">runs<",
+        "<div class=\"bad\"><dt>stalled",
+    ]);
+    page.lacks(&["method=\"post\""]);
+    let index = site.get("/queues").await;
+    index.has(&["f/consumer", "group billing"]);
+    let letters = site.get_as("alice", &format!("{path}/dead")).await;
+    letters.has(&["records of the topic orders.dead"]);
+    for action in Action::ALL {
+        let fields = [
+            ("action", action.name()),
+            ("seconds", "1"),
+            ("letter", "1-1"),
+        ];
+        let refused = site.sure(&format!("{path}/do"), "alice", &fields).await;
+        assert!(
+            refused.status.is_client_error(),
+            "{action}: {}",
+            refused.text
+        );
+        assert_ne!(refused.status, StatusCode::FORBIDDEN, "{action}");
+    }
+
+    go_on.notify_one();
+    until("it is finished", async || {
+        site.json(path).await["partitions"][0]["base"] == 5
+    })
+    .await;
+    site.get(path).await.has(&[">idle<"]);
+    end.notify_one();
+    run.await.unwrap().unwrap();
+    until("it is given back", async || {
+        site.json(path).await["partitions"] == serde_json::json!([])
+    })
+    .await;
+    assert!(site.board.remove("consumer"));
+    assert_eq!(site.get(path).await.status, StatusCode::NOT_FOUND);
+}
