@@ -97,6 +97,15 @@ browser)
             timeout 300 "${as_root[@]}" apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1 ||
             echo "chromium cannot be installed"
     fi
+    axe=$cache/bin/axe-core-4.14.1.js
+    if [[ ! -e $axe ]]; then
+        work=$(mktemp -d)
+        (cd "$work" && npm pack --silent axe-core@4.14.1 &&
+            echo "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745  axe-core-4.14.1.tgz" | sha256sum --check --quiet &&
+            tar xzf axe-core-4.14.1.tgz && mkdir -p "$cache/bin" && cp package/axe.min.js "$axe") >/dev/null ||
+            echo "axe-core cannot be installed"
+        rm -rf "$work"
+    fi
     run keyqueue-board test browser
     ;;
 soak)

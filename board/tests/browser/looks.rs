@@ -137,55 +137,56 @@ async fn odd_texts_break_no_other_column() {
     browser.close().await;
 }
 
-/// The contrast of text and background, by WCAG's formula.
-const CONTRAST: &str = r"
-    const light = (color) => {
-        const parts = color.match(/\d+/g).slice(0, 3).map((part) => part / 255);
-        const [r, g, b] = parts.map((part) => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const ground = (element) => {
-        for (let at = element; at; at = at.parentElement) {
-            const color = getComputedStyle(at).backgroundColor;
-            if (!/, 0\)$/.test(color)) return color;
-        }
-        return 'rgb(255, 255, 255)';
-    };
-    let least = [99, ''];
-    for (const element of document.querySelectorAll('main *, header *')) {
-        if (!element.innerText || element.closest('.skip')) continue;
-        const [a, b] = [light(getComputedStyle(element).color), light(ground(element))].sort((a, b) => b - a);
-        const contrast = (a + 0.05) / (b + 0.05);
-        if (contrast < least[0]) least = [contrast, element.outerHTML.slice(0, 200)];
-    }
-    return least;
+/// What axe-core finds: contrast, names, landmarks, order of headings and the rest of its rules.
+const AXE: &str = r"
+    const done = arguments[arguments.length - 1];
+    const of = (node) => node.html.slice(0, 120) + ' ' + node.failureSummary;
+    axe.run().then((found) => done(found.violations.map((rule) => [rule.id, rule.nodes.map(of)])), (error) => done(String(error)));
 ";
 
 #[tokio::test(flavor = "multi_thread")] // X2
-async fn texts_can_be_read_in_light_and_dark() {
+async fn axe_finds_nothing_in_light_and_dark_on_a_screen_and_on_a_phone() {
+    let by = ".ci/jobs/programs.sh browser";
+    let Some(axe) = servers::server("KEYQUEUE_AXE", "axe-core-4.14.1.js", by) else {
+        return;
+    };
     let Some(driver) = Driver::start().await else {
         return;
     };
-    let site = Site::start().await;
-    for is_dark in [false, true] {
-        let browser = driver
-            .browser(Setup {
-                is_dark,
-                ..Setup::default()
-            })
-            .await;
-        for page in pages(&site, &browser).await {
-            browser.0.goto(&page).await.unwrap();
-            let dark = run(
-                &browser,
-                "return matchMedia('(prefers-color-scheme: dark)').matches",
-            )
-            .await;
-            assert_eq!(dark, is_dark);
-            let least = run(&browser, CONTRAST).await;
-            assert!(
-                least[0].as_f64().unwrap() >= 4.5,
-                "{page}, dark {is_dark}: {least}"
+    let (axe, site) = (std::fs::read_to_string(axe).unwrap(), Site::start().await);
+    site.queue.add("globex/1".into());
+    for (is_dark, is_phone) in [(false, false), (true, true)] {
+        let setup = Setup {
+            is_dark,
+            is_phone,
+            ..Setup::default()
+        };
+        let browser = driver.browser(setup).await;
+        let mut pages = pages(&site, &browser).await;
+        let more = [
+            "/q/mails/dead?group=error",
+            "/q/mails/keys?sort=due",
+            "/q/none",
+            "question",
+        ];
+        pages.extend(more.map(|page| site.at(page)));
+        for page in pages {
+            match page.ends_with("question") {
+                true => {
+                    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+                    browser.click("Put back all").await;
+                    browser.shows("No, go back").await;
+                }
+                false => browser.0.goto(&page).await.unwrap(),
+            }
+            let dark = "return matchMedia('(prefers-color-scheme: dark)').matches";
+            assert_eq!(run(&browser, dark).await, is_dark);
+            browser.0.execute(&axe, vec![]).await.unwrap();
+            let found = browser.0.execute_async(AXE, vec![]).await.unwrap();
+            assert_eq!(
+                found.json(),
+                &json!([]),
+                "{page}, dark and phone: {is_dark}"
             );
         }
         browser.close().await;

@@ -28,7 +28,7 @@ pub fn server(named: &str, installed: &str, by: &str) -> Option<PathBuf> {
     let installed = || Some(cache?.join("keyqueue/bin").join(installed));
     let found = named.or_else(installed).filter(|program| program.is_file());
     if found.is_none() {
-        rig::skipped(&format!("there is no server; {by} installs it"));
+        rig::skipped(&format!("there is no server or tool; {by} installs it"));
     }
     found
 }
