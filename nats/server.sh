@@ -6,6 +6,7 @@ set -euo pipefail
 version=v2.15.2
 bin=${XDG_CACHE_HOME:-$HOME/.cache}/keyqueue/bin
 if [[ -n ${NATS_SERVER:-} ]] || { [[ -x $bin/nats-server ]] && "$bin/nats-server" --version | grep -q "$version"; }; then
+    echo "the server is ${NATS_SERVER:-$bin/nats-server}"
     exit 0
 fi
 if ! command -v go >/dev/null; then
@@ -13,4 +14,5 @@ if ! command -v go >/dev/null; then
     exit 0
 fi
 mkdir -p "$bin"
-GOBIN=$bin go install "github.com/nats-io/nats-server/v2@$version" || echo "nats-server cannot be installed"
+GOBIN=$bin go install "github.com/nats-io/nats-server/v2@$version" && echo "the server is $bin/nats-server" ||
+    echo "nats-server cannot be installed"

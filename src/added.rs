@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// What an add did (promise C6).
+/// What an add did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Added {

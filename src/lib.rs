@@ -81,10 +81,12 @@
 //! | to | start with |
 //! | --- | --- |
 //! | add keys, get them, shut the queue down | [`WorkQueue`] |
+//! | carry a value with each key | [`Builder::merge`], [`WorkQueue::put`] |
 //! | set a name, a limiter, levels, groups, a bound ... | [`Builder`], from [`WorkQueue::builder`] |
 //! | have a function called for each key, with retries | [`worker::Workers`], whose function gets a [`worker::Job`] |
 //! | add a key at a level, later, with a receipt, or wait for room | [`Entry`], from [`WorkQueue::entry`] |
-//! | do a common task | [`docs::how_to`], a page with a program for each |
+//! | end at Ctrl-C or SIGTERM within a limit | [`docs::how_to::graceful_shutdown`] |
+//! | do another common task | [`docs::how_to`], a page with a program for each |
 //!
 #![doc = include_str!("docs/links.md")]
 #![doc = include_str!("docs/calls.md")]

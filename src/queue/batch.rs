@@ -7,7 +7,7 @@ use std::vec;
 
 use crate::{Added, Item, RetryOnDrop};
 
-/// One or more keys delivered together, each with its own [`Item`] (C12); see
+/// One or more keys delivered together, each with its own [`Item`]; see
 /// [`WorkQueue::get_batch`](crate::WorkQueue::get_batch). It derefs to a slice of the items.
 ///
 /// Dropping it finishes the keys that are in it, in order; [`retry`](Self::retry) adds all of them again.

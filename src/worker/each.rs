@@ -58,7 +58,7 @@ use crate::wait::let_others_run;
 use crate::{Added, ConfigError, Ended, Item, RetryOnDrop};
 
 /// How many messages of a key a worker tries, or for how long, before other keys have their turn: see [`Workers::each`].
-/// Converted from the number, the time, or both.
+/// Converted from the number, the time, or both: `each(100)`, `each(Duration::from_secs(1))`, `each((100, Duration::from_secs(1)))`.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     messages: usize,

@@ -20,7 +20,7 @@ use crate::{KeyHandle, Receipt, WorkQueue};
 use admission::Patience;
 use key::{Borrowed, Owned, Spot};
 
-/// A key that is about to be added (V6): first how, then a verb.
+/// A key that is about to be added: first how, then a verb.
 ///
 /// | setting | without it |
 /// | --- | --- |
