@@ -113,16 +113,6 @@ impl<K, V> Core<K, V> {
         share: &mut Share<'_>,
     ) -> Result<Level, node::Added<K>> {
         if meeting.wait_for_retries && share.is_retry() {
-            if pin
-                .delay()
-                .pending()
-                .is_some_and(|pending| !pending.is_retry())
-            {
-                // That delay is about to become a retry: it takes room as one, and its own is given back.
-                share.admit(true, || true);
-                share.spend();
-                share.receive(false);
-            }
             let dirty = pin.state().end_dirty();
             return Ok(dirty.map_or(level, |dirty| level.min(dirty)));
         }

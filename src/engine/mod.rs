@@ -294,11 +294,17 @@ impl<K, V> Core<K, V> {
             Registered::Refused => return None,
             Registered::Closed => return Some((Added::ShutDown, false)),
             Registered::New => share.spend(),
-            Registered::Moved | Registered::Kept => {}
+            // It takes room as a retry. What it has had before is given back.
+            Registered::Moved { turned: true } | Registered::Kept { turned: true } => {
+                share.spend();
+                share.receive(false);
+            }
+            Registered::Moved { .. } | Registered::Kept { .. } => {}
         }
         self.note(Event::Retried);
         self.driver.start(self);
-        Some((Added::Delayed, registered != Registered::Kept))
+        let used = !matches!(registered, Registered::Kept { .. });
+        Some((Added::Delayed, used))
     }
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.

@@ -7,7 +7,7 @@
 //! | 63 | closed: the queue is shut down, and refuses delays |
 //! | 53..63 | a generation, which changes with each delay that is set, or moved |
 //! | 52 | a burst: the delay is debounced ([`crate::timer`] has its limit) |
-//! | 51 | the delay is a retry: it was set by a failure, where none was pending; or, with a [rule](Rule) that holds retries, anywhere |
+//! | 51 | the delay is a retry: a failure has set it, or has found it pending |
 //! | 48..51 | the level at which the key is added, in a queue with levels |
 //! | 0..48 | the due tick plus one; 0 means that no delay is pending |
 //!
@@ -39,7 +39,7 @@
 //!     reads the pending delay: kept        adds; the delivery reads data
 //! ```
 
-use crate::keys::rule::{Retry, Rule};
+use crate::keys::rule::Rule;
 use crate::keys::state::{LEVEL_BITS, Level};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::fence_after_rmw;
@@ -93,13 +93,18 @@ pub(crate) enum Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
     /// The delay is pending; the caller owes the wheel an entry with this stamp. `moved` says
-    /// whether it replaced another delay, whose entry is stale now.
-    Pending { stamp: Stamp, moved: bool },
+    /// whether it replaced another delay, whose entry is stale now, and `turned` whether that was no retry, and this
+    /// one is.
+    Pending {
+        stamp: Stamp,
+        moved: bool,
+        turned: bool,
+    },
     /// The pending delay was kept.
     Kept,
     /// It was kept, and is more urgent now, or a retry: it is set again, so the caller owes the wheel an entry, and the
     /// one that is there is stale.
-    Raised(Stamp),
+    Raised { stamp: Stamp, turned: bool },
     /// The key was not admitted.
     Refused,
     /// The queue is shut down.
@@ -127,10 +132,9 @@ impl Delay {
     }
 
     /// Sets a delay due at tick `due`, at most [`LAST_TICK`], by `rule`. The key will be added at
-    /// `level`, or that of the pending delay if it is more urgent. It is a `retry` or not as the pending delay is, if
-    /// there is one, unless the rule holds retries. Calls `admit` before a delay is pending
-    /// where none was, or a retry where none was, and refuses the delay if it returns false; more than once, or in vain,
-    /// if other threads set one at the same time.
+    /// `level`, or that of the pending delay if it is more urgent. It is a `retry` if the pending delay is one, too. Calls `admit`
+    /// before a delay is pending where none was, or a retry where none was, and refuses the delay if it returns
+    /// false; more than once, or in vain, if other threads set one at the same time.
     pub(crate) fn set(
         &self,
         due: u64,
@@ -145,11 +149,6 @@ impl Delay {
             let kept = pending.is_some_and(|pending| rule.keeps(pending, due, retry));
             (!kept).then_some(Plan::Plain(due))
         };
-        let retry = match (retry, rule.holds_retries) {
-            (false, _) => Retry::No,
-            (true, false) => Retry::New,
-            (true, true) => Retry::Always,
-        };
         self.set_as(level, retry, plan, admit)
     }
 
@@ -157,7 +156,7 @@ impl Delay {
     #[cold]
     pub(crate) fn join_retry(&self, level: Level) -> Set {
         match self.pending() {
-            Some(retry) if retry.is_retry() => self.set_as(level, Retry::No, |_| None, || false),
+            Some(retry) if retry.is_retry() => self.set_as(level, false, |_| None, || false),
             _ => Set::Refused,
         }
     }
@@ -168,7 +167,7 @@ impl Delay {
     pub(crate) fn set_as(
         &self,
         level: Level,
-        retry: Retry,
+        retry: bool,
         mut plan: impl FnMut(Option<Stamp>) -> Option<Plan>,
         mut admit: impl FnMut() -> bool,
     ) -> Set {
@@ -184,8 +183,7 @@ impl Delay {
                 Some(Plan::Burst(due)) => Some((due + 1) | BURST),
                 None => None,
             };
-            let turns = |pending: Stamp| retry == Retry::Always && !pending.is_retry();
-            let turned = pending.is_some_and(turns);
+            let turned = pending.is_some_and(|pending| retry && !pending.is_retry());
             let kept = pending.filter(|_| new.is_none());
             if kept.is_some_and(|kept| level >= kept.level() && !turned) {
                 // Ordering: SeqCst; pairs with the fence in `clear`: see the header.
@@ -202,7 +200,7 @@ impl Delay {
                 return Set::Refused;
             }
             let level = pending.map_or(level, |pending| level.min(pending.level()));
-            let is_retry = turned || pending.map_or(retry != Retry::No, Stamp::is_retry);
+            let is_retry = retry || pending.is_some_and(Stamp::is_retry);
             let generation = match kept {
                 Some(_) => seen & !(GENERATION - 1),
                 None => (seen & !(GENERATION - 1)).wrapping_add(GENERATION) & !CLOSED,
@@ -215,11 +213,15 @@ impl Delay {
             // passes on what happened before the delay was set. The Acquire lets a moved delay also
             // pass on what happened before the one it replaces.
             match word.compare_exchange_weak(seen, stamp, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) if kept.is_some() => return Set::Raised(Stamp(stamp)),
                 Ok(_) => {
-                    return Set::Pending {
-                        stamp: Stamp(stamp),
-                        moved: pending.is_some(),
+                    let (stamp, moved) = (Stamp(stamp), pending.is_some());
+                    return match kept {
+                        Some(_) => Set::Raised { stamp, turned },
+                        None => Set::Pending {
+                            stamp,
+                            moved,
+                            turned,
+                        },
                     };
                 }
                 Err(now) => seen = now,

@@ -35,8 +35,7 @@ impl DelayPolicy {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub(crate) policy: DelayPolicy,
-    /// Whether a key is not added before its retry is due, whatever else delays it (V7). A delay that a retry finds
-    /// becomes a retry.
+    /// Whether a key is not added before its retry is due, whatever else delays it (V7).
     pub(crate) holds_retries: bool,
 }
 
@@ -60,14 +59,4 @@ impl Rule {
             _ => kept,
         }
     }
-}
-
-/// Whether a delay is a retry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Retry {
-    No,
-    /// If none is pending.
-    New,
-    /// In any case.
-    Always,
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use crate::DefaultHasher;
 use crate::keys::delay::{Delay, Plan, Set, Stamp};
-use crate::keys::rule::{Retry, Rule};
+use crate::keys::rule::Rule;
 use crate::keys::state::Level;
 use crate::sync::Mutex;
 
@@ -93,7 +93,7 @@ impl Limits {
             };
             due.map(Plan::Burst)
         };
-        let set = delay.set_as(level, Retry::No, plan, admit);
+        let set = delay.set_as(level, false, plan, admit);
         if begins && matches!(set, Set::Pending { .. }) {
             limits.insert(address(delay), limit);
         }

@@ -116,10 +116,10 @@ pub(crate) struct Ended<K>(Option<Wheel<Entry<K>>>);
 pub(crate) enum Registered {
     /// The key had no pending delay.
     New,
-    /// The key had one, which was moved.
-    Moved,
+    /// The key had one, which was moved, and is a retry now if it has `turned`.
+    Moved { turned: bool },
     /// The key had one, which was kept.
-    Kept,
+    Kept { turned: bool },
     /// The key had none, and was not admitted.
     Refused,
     /// The queue is shut down.
@@ -205,8 +205,9 @@ impl<K> Timer<K> {
             Set::Pending {
                 stamp,
                 moved: false,
+                ..
             } => self.register(stamp.due(), Entry { pin, stamp }),
-            Set::Pending { stamp, moved: true } | Set::Raised(stamp) => {
+            Set::Pending { stamp, .. } | Set::Raised { stamp, .. } => {
                 self.note_stale();
                 self.register(stamp.due(), Entry { pin, stamp });
             }
@@ -214,8 +215,9 @@ impl<K> Timer<K> {
         }
         match set {
             Set::Pending { moved: false, .. } => Registered::New,
-            Set::Pending { moved: true, .. } => Registered::Moved,
-            Set::Kept | Set::Raised(_) => Registered::Kept,
+            Set::Pending { turned, .. } => Registered::Moved { turned },
+            Set::Raised { turned, .. } => Registered::Kept { turned },
+            Set::Kept => Registered::Kept { turned: false },
             Set::Refused => Registered::Refused,
             Set::Closed => Registered::Closed,
         }

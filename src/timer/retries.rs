@@ -19,7 +19,7 @@ impl<K> Timer<K> {
     ) -> bool {
         match delay.join_retry(level) {
             Set::Kept => true,
-            Set::Raised(stamp) => {
+            Set::Raised { stamp, .. } => {
                 self.note_stale();
                 let pin = pin();
                 self.enlist(stamp.due(), Entry { pin, stamp });

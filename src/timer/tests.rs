@@ -37,18 +37,15 @@ impl Timed {
     }
 
     fn delay(&self, key: u64, ticks: u64) {
-        let pin = self.pin(key);
-        assert_ne!(
-            self.timer.delay(
-                pin,
-                0,
-                Duration::from_nanos(ticks * TICK).into(),
-                false,
-                |_| true,
-                ()
-            ),
-            Registered::Closed
-        );
+        self.delay_as(key, ticks, 0, false);
+    }
+
+    fn delay_as(&self, key: u64, ticks: u64, level: Level, retry: bool) {
+        let wait = Duration::from_nanos(ticks * TICK).into();
+        let registered = self
+            .timer
+            .delay(self.pin(key), level, wait, retry, |_| true, ());
+        assert_ne!(registered, Registered::Closed);
     }
 
     /// Cancels the delay of a key, as the queue does.
@@ -133,6 +130,24 @@ fn an_entry_that_comes_up_stale_is_no_longer_counted() {
     timed.time.advance(Duration::from_nanos(2 * TICK));
     assert_eq!(timed.turn(), [1]);
     assert_eq!(timed.stale(), 0);
+}
+
+// V7 C10
+#[test]
+fn each_add_that_makes_the_retry_that_it_waits_for_more_urgent_leaves_a_stale_entry() {
+    let timed = Timed::new();
+    timed.delay_as(1, 1, 3, true);
+    let pin = timed.pin(1);
+    for (level, stale) in [(3, 0), (1, 1), (2, 1), (0, 2)] {
+        assert!(timed.timer.join_retry(pin.delay(), level, || timed.pin(1)));
+        assert_eq!(timed.stale(), stale);
+    }
+    pin.unpin();
+    timed.time.advance(Duration::from_nanos(TICK));
+    assert_eq!(timed.turn(), [1]);
+    assert_eq!(timed.stale(), 0);
+    timed.keys.shrink();
+    assert!(timed.keys.lock(1).find(1, |_| true).is_none(), "C10: pins");
 }
 
 struct Woken(AtomicUsize);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::common::counted::Alive;
 use crate::common::take_all;
 use crate::common::timed::{HOUR, MS, after, built, secs};
 use keyqueue::limiter::ItemExponentialFailure;
@@ -108,6 +109,39 @@ fn only_a_retry_is_waited_for() {
     assert_eq!(queue.add(1), Added::Queued);
     assert_eq!(take_all(&queue), [1]);
     assert!(after(&queue, &time, HOUR).is_empty());
+}
+
+#[test] // V7 C4 C5
+fn a_delay_that_is_no_retry_leaves_a_dirty_key_dirty() {
+    for supersede in [false, true] {
+        let (queue, time) = holds(|builder| builder.supersede_delays(supersede));
+        queue.add(1);
+        let item = queue.get().unwrap();
+        assert_eq!(queue.add(1), Added::Deferred);
+        assert!(queue.add_after(1, HOUR).is_accepted());
+        item.done();
+        assert_eq!(take_all(&queue), [1]);
+        let again = after(&queue, &time, HOUR).len();
+        assert_eq!(again, usize::from(!supersede));
+    }
+}
+
+#[test] // V7 C10
+fn adds_that_wait_for_a_retry_keep_no_key() {
+    let alive = Alive::default();
+    let (queue, time) = built(|builder| builder.levels(4).adds_wait_for_retries(true));
+    queue.entry(alive.of(1)).level(3).add();
+    assert_eq!(queue.get().unwrap().retry_after(HOUR), Added::Delayed);
+    for level in [3, 2, 2, 1] {
+        let add = queue.entry(alive.of(1)).level(level).add();
+        assert_eq!(add, Added::Delayed);
+        assert_eq!(queue.handle(alive.of(1)).add(), Added::Delayed);
+    }
+    time.advance(HOUR);
+    assert_eq!(queue.fire_due(), 1);
+    queue.get().unwrap().done();
+    queue.shrink();
+    assert_eq!(alive.count(), 0);
 }
 
 #[test] // V7 D3

@@ -257,6 +257,22 @@ fn the_size_of_a_store_of_dead_letters_its_age_and_what_it_loses_are_reported() 
     assert_eq!(letters(), (0.0, 0.0, 2.0));
 }
 
+#[test] // M3 V7
+fn an_add_that_waits_for_a_retry_counts_as_merged() {
+    let recorded = Recorded::default();
+    let (queue, _time) = built(|builder: Builder<&str>| {
+        let builder = builder.name("pods").recorder(recorded.recorder());
+        builder.adds_wait_for_retries(true)
+    });
+    queue.add("pod");
+    assert!(queue.get().unwrap().retry_after(us(10)).is_accepted());
+    queue.add("pod");
+    queue.handle("pod").add();
+    queue.report();
+    let merged = recorded.value("workqueue_merged_adds_total", "pods");
+    assert_eq!(merged, 2.0);
+}
+
 #[test] // M3
 fn delays_merges_cancels_sweeps_and_the_oldest_key_are_reported() {
     let watched = Watched::new();

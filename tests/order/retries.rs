@@ -62,25 +62,27 @@ fn keys_that_fail_take_half_of_the_room_and_more_only_beyond_their_limit() {
 }
 
 #[test] // B5
-fn an_ordinary_delay_takes_room_and_keeps_it_whatever_fails() {
+fn a_delay_that_a_failing_key_has_already_is_a_retry_from_then_on() {
     let (queue, _time) = built(|builder| builder.capacity(4));
     for key in 0..3 {
         queue.add_after(key, HOUR);
     }
     assert_eq!((room(&queue), queue.counts().retrying), (1, 0));
-    // It is pending already.
+    // One that is kept, and one that is moved.
     fail(&queue, 0, 2 * HOUR);
-    assert_eq!((room(&queue), queue.counts().retrying), (1, 0));
-    // A retry stays one, too.
+    fail(&queue, 1, HOUR / 2);
+    assert_eq!((room(&queue), queue.counts().retrying), (1, 2));
+    // A retry stays one.
     for key in 3..6 {
         fail(&queue, key, HOUR);
     }
     queue.add_after(3, HOUR / 2);
-    assert_eq!((queue.counts().delayed, queue.counts().retrying), (6, 3));
+    assert_eq!((queue.counts().delayed, queue.counts().retrying), (6, 5));
+    assert_eq!(room(&queue), 1);
     for key in 0..6 {
         assert!(queue.cancel(&key));
     }
-    assert_eq!(room(&queue), 4);
+    assert_eq!((room(&queue), queue.counts().retrying), (4, 0));
 }
 
 #[test] // B5

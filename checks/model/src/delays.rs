@@ -146,7 +146,7 @@ impl<K: Ord + Copy + Default> Delays<K> {
     /// Sets a delay for this tick, or keeps the one that is pending.
     fn set_at(&mut self, key: K, level: usize, new: Option<u64>, retry: bool) {
         let pending = self.pending_tick(key);
-        let turns = pending.is_some() && self.holds_retries && retry && !self.was_retry(key);
+        let turns = pending.is_some() && retry && !self.was_retry(key);
         if pending.is_none() || turns {
             self.retries.remove(&key);
             self.retries.extend(retry.then_some(key));
