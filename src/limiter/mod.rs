@@ -48,6 +48,7 @@ mod max_wait;
 mod per_key;
 
 use std::hash::Hash;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +61,7 @@ pub use max_wait::WithMaxWait;
 pub use per_key::{PerKeyLimiter, Policy};
 
 use crate::Clock;
+use crate::sync::catch_panic::{catch_payload, drop_payload};
 
 /// Decides how long a key waits before it is tried again.
 ///
@@ -75,7 +77,8 @@ pub trait RateLimiter<K: ?Sized>: Send + Sync {
     ///
     /// Failures stay counted: only tokens are given back. The provided method gives nothing back. A
     /// limiter that asks another one passes the call on, as in the example, and holds no lock while
-    /// it calls `used`, which may add the key to its queue.
+    /// it calls `used`, which may add the key to its queue. What `used` has done stays done if the limiter panics after it: only
+    /// the panic hook reports that.
     ///
     /// ```
     /// use keyqueue::Clock;
@@ -151,7 +154,8 @@ macro_rules! forward {
 
 forward!(&L, Box<L>, Arc<L>);
 
-/// Charges a limiter and runs `add` with its delay. That also returns whether the delay is used (L14).
+/// Charges a limiter and runs `add` with its delay. That also returns whether the delay is used (L14). If the limiter panics,
+/// the panic goes on unless the key was added.
 #[inline]
 pub(crate) fn charge<K: ?Sized, T>(
     limiter: &impl RateLimiter<K>,
@@ -159,13 +163,23 @@ pub(crate) fn charge<K: ?Sized, T>(
     mut add: impl FnMut(Duration) -> (T, bool),
 ) -> T {
     let mut result = None;
-    limiter.reserve(key, &mut |delay| {
-        let (added, used) = add(delay);
-        result = Some(added);
-        used
-    });
-    // A limiter that breaks its promise to call the closure loses no key.
-    result.unwrap_or_else(|| add(Duration::ZERO).0)
+    let reserve = || {
+        limiter.reserve(key, &mut |delay| {
+            let (added, used) = add(delay);
+            result = Some(added);
+            used
+        })
+    };
+    let reserved = catch_payload(reserve);
+    match (result, reserved) {
+        (None, Err(panic)) => resume_unwind(panic),
+        // A limiter that breaks its promise to call the closure loses no key.
+        (None, Ok(_)) => add(Duration::ZERO).0,
+        (Some(added), reserved) => {
+            reserved.err().into_iter().for_each(drop_payload);
+            added
+        }
+    }
 }
 
 /// No limit: every delay is zero, and nothing is counted.

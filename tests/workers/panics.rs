@@ -13,7 +13,7 @@ use crate::common::{poll_until_idle, watchdog};
 use crate::outcomes::Bench;
 use keyqueue::limiter::RateLimiter;
 use keyqueue::worker::{Failure, Job, Outcome, Reason, Workers};
-use keyqueue::{LeftReason, WorkQueue};
+use keyqueue::{Added, LeftReason, WorkQueue};
 
 /// Ends the run of a panic without printing it.
 fn blow() -> ! {
@@ -27,6 +27,8 @@ fn blow() -> ! {
 struct Fuse {
     failures: AtomicU32,
     when: AtomicBool,
+    /// When the delay was passed on.
+    passed: AtomicBool,
     forget: AtomicBool,
 }
 
@@ -37,6 +39,14 @@ impl RateLimiter<u64> for Fuse {
         }
         self.failures.fetch_add(1, Ordering::SeqCst);
         MS
+    }
+
+    fn reserve(&self, key: &u64, used: &mut dyn FnMut(Duration) -> bool) -> bool {
+        let used = used(self.when(key));
+        if self.passed.load(Ordering::SeqCst) {
+            blow();
+        }
+        used
     }
 
     fn forget(&self, _: &u64) {
@@ -65,6 +75,22 @@ fn a_limiter_that_panics_after_some_retries_ends_the_key_and_they_are_told() {
     let end = &ends[0].1;
     assert_eq!(end.failure, Failure::Error("not yet"));
     assert_eq!((end.reason, end.retries), (Reason::Limiter, 2));
+}
+
+#[test] // W2 W3 L14
+fn a_limiter_that_panics_when_the_key_is_added_again_changes_nothing() {
+    for requeues in [false, true] {
+        let fuse = Arc::new(Fuse::default());
+        fuse.passed.store(true, Ordering::SeqCst);
+        let mut bench = Bench::new(None, |_| Arc::clone(&fuse));
+        if requeues {
+            bench.next(Ok(Outcome::RequeueRateLimited));
+        }
+        assert_eq!(bench.queue.add_rate_limited(1), Added::Delayed);
+        bench.pass(3);
+        assert_eq!(bench.deliveries(), [1, 2, 3]);
+        assert!(bench.given_up().is_empty());
+    }
 }
 
 #[test] // W3 S14
