@@ -10,8 +10,9 @@
 //! ```text
 //!     take the list apart
 //!     for each message, until there is none:
-//!         if the turn is over:                     join, add the key, done; the key is at the tail
-//!             a queue that is shut down refuses that: the turn goes on
+//!         if the turn is over:                     join, add the key, done; the key is at the tail. Nothing is in front
+//!             a queue that is shut down            then, so that a list which keeps its memory is not moved
+//!             refuses that: the turn goes on
 //!         try the message:
 //!             success                              forget the failures: tries count for a message
 //!             another outcome, such as `Later`     join, add the key by it, done
@@ -94,6 +95,9 @@ trait Messages<V>: Send {
     /// Returns whether they are apart.
     fn are_apart(&self) -> bool;
 
+    /// Returns whether they are apart, and there is one more for certain.
+    fn have_more(&self) -> bool;
+
     /// Returns the next message.
     fn next(&mut self) -> Option<V>;
 
@@ -122,6 +126,12 @@ where
         self.rest.is_some()
     }
 
+    fn have_more(&self) -> bool {
+        self.rest
+            .as_ref()
+            .is_some_and(|rest| rest.size_hint().0 > 0)
+    }
+
     fn next(&mut self) -> Option<V> {
         let message = self.rest.as_mut()?.next()?;
         Some(iter::once(message).collect())
@@ -133,6 +143,10 @@ where
         };
         let front: Vec<_> = front.into_iter().flatten().collect();
         self.front = front.len();
+        if self.front == 0 && rest.size_hint().0 > 0 {
+            // A `VecDeque` takes over the memory of its iterator, whatever its length.
+            return Some(rest.collect());
+        }
         let mut all = front.into_iter().chain(rest).peekable();
         all.peek()?;
         Some(all.collect())
@@ -166,29 +180,40 @@ impl<V> Rest<V> {
         self.0.as_ref().is_some_and(|messages| messages.are_apart())
     }
 
-    /// Loads the first message as the value of the key. Returns false if there is none.
-    fn load<K>(&mut self, item: &mut Item<'_, K, V>) -> bool {
-        self.change(item, |messages, _| messages.next());
+    /// Loads the next message as the value of the key, unless one is loaded. Returns false if there is none.
+    pub(super) fn load<K>(&mut self, item: &mut Item<'_, K, V>) -> bool {
+        self.change(item, |messages, loaded| loaded.or_else(|| messages.next()));
         item.loaded().is_some_and(|loaded| loaded.is_some())
     }
 
-    /// Goes on with the next message, if there is one and the key stays in hand: drops the one that is done or given up.
+    /// Drops the message that is done or given up, if the key stays in hand. Returns whether it does.
     pub(super) fn pass<K>(&mut self, item: &mut Item<'_, K, V>) -> bool {
-        self.goes_on() && {
+        let goes_on = self.goes_on();
+        if goes_on {
             drop_caught(item.take());
             item.go_on();
-            self.load(item)
         }
+        goes_on
     }
 
     /// Makes the value of the key whole again. A message that the function has taken is given up.
     pub(super) fn join<K>(&mut self, item: &mut Item<'_, K, V>) {
         let were_apart = self.goes_on();
-        self.change(item, |messages, front| messages.join(front));
+        self.join_behind(item);
         if were_apart && self.has_lost_its_front() {
             item.end_as(Ended::GivenUp);
             item.go_on();
         }
+    }
+
+    /// The same, between two messages.
+    fn join_behind<K>(&mut self, item: &mut Item<'_, K, V>) {
+        self.change(item, |messages, front| messages.join(front));
+    }
+
+    /// Returns whether there is one more message for certain.
+    fn has_more(&self) -> bool {
+        self.0.as_ref().is_some_and(|messages| messages.have_more())
     }
 
     /// Takes it apart again: it did not go back.
@@ -245,7 +270,8 @@ impl<K, V, E> Workers<'_, K, V, E> {
     /// [queue time](Job::queue_time), are the key's.
     ///
     /// The list must keep order: its iterator must return the messages in the order in which the list was collected. Functions of
-    /// [batches](Self::run_batches) are refused with an error.
+    /// [batches](Self::run_batches) are refused with an error. What a turn leaves of a `Vec` is moved within it, so for lists that are
+    /// much longer than a turn use a `VecDeque`, which stays as it is.
     ///
     /// ```
     /// use keyqueue::worker::{DeadLetters, Workers};
@@ -328,36 +354,37 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         (Rest(rest), Begun { tried, most, until })
     }
 
-    /// Ends the turn of a key before its next message, if it is over or the workers are stopped: adds the key. Returns false if
-    /// the turn goes on.
-    fn ends(
+    /// Loads the next message of a key. Returns false if there is none, or if the turn is over or the workers are stopped: then
+    /// the key is added.
+    fn goes_on(
         &self,
         turn: &mut Begun,
         (item, rest): (&mut Item<'_, K, V>, &mut Rest<V>),
         is_stopped: bool,
     ) -> bool {
         let clock = self.queue.core.timer.clock();
+        turn.tried += 1;
         let is_over =
             || turn.tried >= turn.most || turn.until.is_some_and(|until| clock.nanos() >= until);
-        // One is tried in any case.
-        if turn.tried == 0 || !(is_stopped || is_over()) {
-            turn.tried += 1;
-            return false;
-        }
-        rest.join(item);
-        // A queue that is shut down refuses the key; then it is left, if the workers are stopped.
-        let added = catch_panic(|| match is_stopped {
-            true => item.add(),
-            false => item.try_add(),
-        });
-        let ends = is_stopped || added.is_ok_and(Added::is_accepted);
-        if !ends {
+        if is_stopped || is_over() {
+            // If it is not known whether there is a next one, that is in front then.
+            if !(rest.has_more() || rest.load(item)) {
+                return false;
+            }
+            rest.join_behind(item);
+            // A queue that is shut down refuses the key; then it is left, if the workers are stopped.
+            let added = catch_panic(|| match is_stopped {
+                true => item.add(),
+                false => item.try_add(),
+            });
+            if is_stopped || added.is_ok_and(Added::is_accepted) {
+                return false;
+            }
             rest.part(item);
             // It is refused for good.
             (turn.most, turn.until) = (usize::MAX, None);
         }
-        // A panic may have lost all.
-        ends || !rest.goes_on()
+        rest.load(item)
     }
 
     /// Settles a message. Returns the call of an async hook. Never panics.
@@ -382,13 +409,14 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     ) {
         let (mut rest, mut turn) = self.begin(each, &mut item);
         let mut goes_on = rest.load(&mut item);
-        while goes_on && !self.ends(&mut turn, (&mut item, &mut rest), stop.is_set()) {
+        while goes_on {
             let span = Span::of(self, &item);
             let began = self.epoch();
             let said = span.within(|| catch_panic(|| self.call(f, &mut item)));
             // No hook is async.
             drop(self.settle_front((&mut item, &mut rest), said, &span, began));
-            goes_on = rest.pass(&mut item);
+            goes_on = rest.pass(&mut item)
+                && self.goes_on(&mut turn, (&mut item, &mut rest), stop.is_set());
         }
         drop_caught(item);
     }
@@ -406,7 +434,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     {
         let (mut rest, mut turn) = self.begin(each, &mut item);
         let mut goes_on = rest.load(&mut item);
-        while goes_on && !self.ends(&mut turn, (&mut item, &mut rest), false) {
+        while goes_on {
             let span = Span::of(self, &item);
             let began = self.epoch();
             let mut lent = self.lend(item, rest, lane.next());
@@ -424,7 +452,8 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
                 self.end_tries(held.key());
                 (item, _, rest) = held.into_item().take_back();
             }
-            goes_on = rest.pass(&mut item);
+            goes_on =
+                rest.pass(&mut item) && self.goes_on(&mut turn, (&mut item, &mut rest), false);
             if goes_on {
                 let next = Lending::of(item, rest, lane.next());
                 let held = RetryOnDrop::new(next, Lending::put_back);

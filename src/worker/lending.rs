@@ -86,7 +86,7 @@ impl<K: Key, V: Send + 'static> Lending<'_, K, V> {
         if rest.goes_on() {
             forget(&item);
         }
-        if rest.pass(&mut item) {
+        if rest.pass(&mut item) && rest.load(&mut item) {
             rest.join(&mut item);
             _ = item.add();
         }

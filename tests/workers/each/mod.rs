@@ -4,7 +4,7 @@
 mod ends;
 mod random;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::pending;
 use std::mem;
@@ -226,6 +226,33 @@ fn a_turn_of_no_time_is_one_message_and_one_of_no_messages_is_refused() {
         .run_async(async |_| ());
     assert!(pollster::block_on(run).is_err());
     assert_eq!(queue.len(), 1);
+}
+
+#[test] // W11
+fn what_a_turn_leaves_of_a_deque_stays_where_it_is() {
+    const ROOM: usize = 1000;
+    let room = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&room);
+    let append = move |older: &mut VecDeque<u32>, newer: VecDeque<u32>| {
+        seen.lock().unwrap().push(older.capacity() >= ROOM);
+        older.extend(newer);
+    };
+    let queue = WorkQueue::builder().merge(append).build().unwrap();
+    let mut messages = VecDeque::with_capacity(ROOM);
+    messages.extend(1..=5);
+    queue.put(1, messages);
+    let (order, workers) = (Mutex::new(Vec::new()), Workers::new(&queue).concurrency(1));
+    let work = async |job: Job<'static, i32, VecDeque<u32>>| {
+        let number = job.value()[0];
+        order.lock().unwrap().push(number);
+        match number {
+            1..5 => _ = queue.put(1, [number + 5].into()),
+            _ => _ = queue.shut_down(),
+        }
+    };
+    pollster::block_on(workers.each(1).run_async(work)).unwrap();
+    assert_eq!(order.into_inner().unwrap(), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(*room.lock().unwrap(), [true; 4]);
 }
 
 #[test] // W11 W10
