@@ -114,7 +114,7 @@ fn a_retry_beside_a_delayed_put_that_waits_for_it() {
     });
 }
 
-/// V7, S1, S12. A key fails beside a put and a shut-down: each number is delivered or left, if it was accepted.
+/// V7, S1, S3, S12. A key fails beside a put and a drain, which ends: each number is delivered or left, if it was accepted.
 #[test]
 fn a_retry_and_a_put_that_waits_for_it_beside_a_shut_down() {
     check("held_shut_down", 2, || {
@@ -123,11 +123,11 @@ fn a_retry_and_a_put_that_waits_for_it_beside_a_shut_down() {
         let item = held(&queue, &[1]);
         let handle = queue.handle(1);
         let putter = spawn(move || handle.put(bag(2)).is_accepted());
-        let ending = spawn_with(&queue, |queue| _ = queue.shut_down());
+        let ending = spawn_with(&queue, |queue| _ = queue.shut_down_with_drain());
         let _ = item.retry_after(MS);
         let accepted = putter.join().unwrap();
-        ending.join().unwrap();
         let mut numbers = drain(&queue).concat();
+        ending.join().unwrap();
         let left = queue.take_left().into_iter();
         numbers.extend(left.flat_map(|left| left.value.unwrap().touch()));
         assert_eq!(numbers, if accepted { &[1, 2][..] } else { &[1] });
