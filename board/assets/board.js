@@ -26,7 +26,7 @@
   const isBusy = () => {
     const [part, selection] = [live(), document.getSelection()];
     const selects = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
-    const hovers = [...part.querySelectorAll("tr:hover, p:hover")].some((at) => at.querySelector("button"));
+    const hovers = [...part.querySelectorAll("tr:hover, form:hover")].some((at) => at.querySelector("button"));
     // A finger says nothing before it is there.
     const taps = matchMedia("(pointer: coarse)").matches && part.querySelector("tr button");
     return part.contains(document.activeElement) || selects || hovers || taps || part.querySelector("input:checked");
@@ -121,7 +121,7 @@
       [kept, changes, word, seen, isLost, swapped] = [null, 0, Date.now(), Date.now(), false, Date.now()];
       if (response.redirected) history.replaceState(null, "", response.url);
       const same = label && [...page.querySelectorAll("button")].find((at) => at.getAttribute("aria-label") === label);
-      (same || page.querySelector("#question, h1")).focus();
+      (same || page.querySelector("#question") || page.querySelector("h1")).focus();
       over = !response.redirected;
       open();
     } catch {

@@ -130,16 +130,16 @@ pub(crate) async fn act(
         Err(problem) => return problem.into_response(),
     };
     let name = context.name();
-    let refuse = |problem: Problem| match json {
+    let refuse = |problem: Problem, back: &str| match json {
         true => problem.json(),
-        false => problem.page(&context),
+        false => problem.page(&context, Some(back)),
     };
     let fields = match fields {
         Ok(Form(fields)) => Fields(fields),
-        Err(rejected) => return refuse(Problem::bad(rejected.body_text())),
+        Err(rejected) => return refuse(Problem::bad(rejected.body_text()), ""),
     };
     match try_to(&context, &name, &fields, json).await {
-        Err(problem) => refuse(problem),
+        Err(problem) => refuse(problem, &fields.next(&name)),
         Ok(Came::Done(action, done)) if json => Json(serde_json::json!({
             "action": action.name(),
             "count": done.count,

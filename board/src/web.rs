@@ -273,7 +273,7 @@ async fn respond(
         let view = match view(&seen) {
             Ok(view) => view,
             Err(problem) if form == Form::Json => return problem.json(),
-            Err(problem) => return problem.page(&seen),
+            Err(problem) => return problem.page(&seen, None),
         };
         match form {
             Form::Json => Json(view.json).into_response(),

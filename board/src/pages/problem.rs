@@ -89,7 +89,8 @@ impl Problem {
         html! { p.note.bad role="alert" { (self.text) } }
     }
 
-    pub(crate) fn page(self, at: &Context) -> Response {
+    /// Returns the page, with a link back if something was refused there.
+    pub(crate) fn page(self, at: &Context, back: Option<&str>) -> Response {
         let title = self
             .status
             .canonical_reason()
@@ -100,6 +101,8 @@ impl Problem {
             true => (html! {}, self.note()),
             false => (self.note(), html! {}),
         };
+        let still =
+            html! { (still) @if let Some(back) = back { p { a href=(back) { "Go back" } } } };
         // Not the heading of the problem, which would be there when that has passed.
         let name = self.is_passing().then(|| at.name());
         let view = View {

@@ -125,10 +125,16 @@ fn group_actions(at: &Context, name: &str, group: &Group) -> Markup {
 fn actions(at: &Context, name: &str, summary: &Summary) -> Markup {
     let is_open = !matches!(summary.state, Summary::SHUT_DOWN | Summary::DRAINING);
     html! {
-        @if summary.paused {
+        @if summary.pausable && is_open {
+            // Both, so that neither takes the place of the other under a pointer or a finger.
+            @for (action, text) in [(Action::Pause, "Pause"), (Action::Resume, "Resume")] {
+                @if at.may(name, action) {
+                    @let is_off = summary.paused == (action == Action::Pause);
+                    (form(at, name, action, &[], html! { button type="submit" disabled[is_off] { (text) } }))
+                }
+            }
+        } @else if summary.paused {
             (button(at, name, Action::Resume, "Resume", "", &[]))
-        } @else if summary.pausable && is_open {
-            (button(at, name, Action::Pause, "Pause", "", &[]))
         }
         @if is_open {
             (button(at, name, Action::Drain, "Drain", "", &[]))

@@ -233,7 +233,11 @@ async fn run(browser: &Browser, script: &str) -> serde_json::Value {
 
 /// Moves the pointer to the first button of a table.
 async fn hover(browser: &Browser) {
-    let first = || browser.0.find(By::Css("tbody tr:first-child button"));
+    hover_over(browser, By::Css("tbody tr:first-child button")).await;
+}
+
+async fn hover_over(browser: &Browser, button: By) {
+    let first = || browser.0.find(button.clone());
     // The row may be replaced between finding and moving.
     for _ in 0..20 {
         let move_to = browser.0.action_chain();
@@ -271,6 +275,26 @@ async fn nothing_moves_under_the_pointer_and_a_double_click_acts_once() {
     twice.perform().await.unwrap();
     browser.shows("1 put back").await;
     assert_eq!(site.letters.len(), 1);
+
+    // Somebody else was faster: the button is the same, also on a phone, where it is not replaced by its opposite.
+    site.queue.resume();
+    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    browser.shows("live, as of").await;
+    hover_over(&browser, By::XPath("//button[text()='Pause']")).await;
+    site.queue.pause().unwrap();
+    browser.shows("paused while you select, as of").await;
+    browser.shows("changes: show").await;
+    let here = browser.0.action_chain().click();
+    here.perform().await.unwrap();
+    browser.shows("The queue is paused.").await;
+    assert!(site.queue.is_paused());
+    // What asks has the focus, for a screen reader.
+    browser.click("Drain").await;
+    browser.shows("No, go back").await;
+    assert_eq!(
+        run(&browser, "return document.activeElement.id").await,
+        "question"
+    );
     browser.close().await;
 }
 

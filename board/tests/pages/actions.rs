@@ -156,13 +156,15 @@ async fn a_queue_is_paused_and_goes_on() {
     site.queue().add("a/1".into());
     site.get_as("alice", "/queues/q/mails")
         .await
-        .has(&["Pause"]);
+        .has(&["submit\">Pause<", "submit\" disabled>Resume<"]);
     let response = site.post(&[("action", "pause")]).await;
     assert_eq!(response.next(), "../mails");
     assert!(site.queue().is_paused() && site.queue().try_get().is_err());
-    site.get_as("alice", "/queues/q/mails")
-        .await
-        .has(&["paused", "Resume"]);
+    site.get_as("alice", "/queues/q/mails").await.has(&[
+        "paused",
+        "submit\" disabled>Pause<",
+        "submit\">Resume<",
+    ]);
     site.post(&[("action", "resume")]).await;
     assert!(site.queue().try_get().is_ok());
 

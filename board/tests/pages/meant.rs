@@ -233,7 +233,7 @@ async fn letters_that_are_ticked_are_put_back_and_no_others() {
     ]);
     let mut fields = vec![("action", "put_back")];
     let none = site.post(&fields).await;
-    none.has(&["tick the letters that you mean"]);
+    none.has(&["tick the letters that you mean", ">Go back</a>"]);
     let ids = [
         site.id("/queues/q/mails/dead", "0").await,
         site.id("/queues/q/mails/dead", "2").await,
