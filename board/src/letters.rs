@@ -286,7 +286,7 @@ fn each(
     upto: u64,
     mut left: usize,
 ) -> Result<(), Refused> {
-    let mut from = 0;
+    let (mut from, mut refused) = (0, None);
     // Those that come meanwhile, such as a key that fails again, are not meant.
     while left > 0 {
         let page = store.page(from, STEP.min(left), text::WHOLE)?;
@@ -299,36 +299,45 @@ fn each(
         for letter in meant {
             // Two letters of a key one after the other, so that the newer one is the last.
             if together.len() == TOGETHER || !keys.insert(&letter.key) {
-                act_together(store, job, &mut together)?;
+                refused = act_together(store, job, &mut together)?.or(refused);
                 keys.clear();
                 keys.insert(&letter.key);
             }
             together.push(letter.id.number);
         }
-        act_together(store, job, &mut together)?;
+        refused = act_together(store, job, &mut together)?.or(refused);
         if from > upto {
             break;
         }
     }
-    Ok(())
+    refused.map_or(Ok(()), Err)
 }
 
-fn act_together(store: &dyn LetterStore, job: &Job, numbers: &mut Vec<u64>) -> Result<(), Refused> {
+/// Returns why some of them were left, if some were: a server may be slow to one request. If all were, that is the end.
+fn act_together(
+    store: &dyn LetterStore,
+    job: &Job,
+    numbers: &mut Vec<u64>,
+) -> Result<Option<Refused>, Refused> {
     if job.stop.load(Ordering::Relaxed) {
         return Err(Refused::Stopped);
     }
-    let mut ended = Ok(());
+    let (mut left, mut refused) = (0, None);
     for did in store.act(job.verb, numbers) {
         match did {
             Ok(()) => _ = job.done.fetch_add(1, Ordering::Relaxed),
             // Another thread has it.
-            Err(Refused::NoLetter(_)) => {}
-            Err(Refused::Keyless) => {}
-            Err(refused) => ended = Err(refused),
+            Err(Refused::NoLetter(_) | Refused::Keyless) => {}
+            Err(why) => (left, refused) = (left + 1, Some(why)),
         }
     }
-    numbers.clear();
-    ended
+    match (left == numbers.len(), refused) {
+        (true, Some(refused)) => Err(refused),
+        (_, refused) => {
+            numbers.clear();
+            Ok(refused)
+        }
+    }
 }
 
 /// The letters of a queue's workers.
@@ -416,5 +425,65 @@ where
 
     fn lost(&self) -> u64 {
         self.letters.lost()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hundred letters on a server that is slow to some requests: to those for numbers from here on.
+    struct Slow(u64, Mutex<Vec<u64>>);
+
+    impl LetterStore for Slow {
+        fn page(&self, from: u64, max: usize, _: usize) -> Result<Vec<Letter>, Refused> {
+            let letter = |number: u64| Letter {
+                id: LetterId { number, mark: 0 },
+                key: number.to_string(),
+                value: None,
+                error: String::new(),
+                reason: None,
+                attempts: 1,
+                first: None,
+                last: UNIX_EPOCH,
+            };
+            Ok((from.max(1)..=100).take(max).map(letter).collect())
+        }
+
+        fn act(&self, _: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
+            let act = |number: &u64| match *number >= self.0 && number % 2 == 0 || self.0 == 1 {
+                true => Err(Refused::Server("slow".into())),
+                false => Ok(lock(&self.1).push(*number)),
+            };
+            numbers.iter().map(act).collect()
+        }
+
+        fn len(&self) -> Result<usize, Refused> {
+            Ok(100)
+        }
+
+        fn capacity(&self) -> Option<usize> {
+            None
+        }
+
+        fn lost(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test] // X5
+    fn a_letter_that_a_server_is_slow_to_does_not_end_an_action_on_all_but_a_server_that_is_away_does()
+     {
+        let (search, upto, said) = (String::new(), u64::MAX, None);
+        let all = Which::All { search, upto, said };
+        for (slow_from, done) in [(101, 100), (2, 50), (1, 0)] {
+            let (store, last) = (Slow(slow_from, Mutex::default()), LastJob::default());
+            let did = act(&store, &last, Verb::PutBack, &all);
+            assert_eq!(lock(&store.1).len(), done);
+            assert_eq!(did.map_or(0, |did| did.count), done);
+            let job = lock(&last).clone().unwrap();
+            let why = &job.ended.get().unwrap().1;
+            assert_eq!(why.as_deref(), (done < 100).then_some("slow"));
+        }
     }
 }

@@ -119,10 +119,11 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
                     @for what in at.board.told(&at.token.text) { p.note role="status" { (what) } }
                     (view.still)
                     @if is_live { div #live { (view.live) } }
-                    p.soft {
+                    // Not of what answers a form, whose address is no page.
+                    @if is_live { p.soft {
                         a href={ (at.query(&[])) "format=json" } { "JSON" }
                         noscript { " · " a href={ (at.query(&[])) "refresh=5" } { "load again every 5 seconds" } }
-                    }
+                    } }
                 }
             }
         }

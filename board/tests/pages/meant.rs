@@ -158,6 +158,7 @@ async fn what_asks_names_the_key_or_the_number_and_the_text_and_only_that_is_don
         let asks = post(&site, &form(&page, action, text)).await;
         assert_eq!(asks.status, StatusCode::OK, "{path}");
         asks.has(&[question, ">Yes<", "No, go back"]);
+        asks.lacks(&["JSON", "load again"]);
     }
     let id = site.id("/queues/q/mails/dead", "1").await;
     let page = site.get_as("alice", list).await;
