@@ -8,8 +8,7 @@ use crate::text;
 use crate::web::Context;
 
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
-    let fleet = at.board.fleet(name);
-    let fleet = fleet.ok_or_else(|| Problem::not_on_board(at.kind, name))?;
+    let fleet = super::found(at, at.board.fleet(name), name)?;
     let found = fleet.look()?;
     let mut json = found.json();
     json["name"] = name.into();

@@ -3,7 +3,7 @@
 use keyqueue::Listed;
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, button, foreign, heading, json, maybe, named, pager, path};
+use super::{Problem, Tab, View, button, foreign, found, heading, json, maybe, named, pager, path};
 use crate::policy::Action;
 use crate::rows::{Row, Sort, Wanted};
 use crate::source::{KeyId, Refused};
@@ -21,10 +21,7 @@ const LISTED: [(&str, &str, Listed); 4] = [
 ];
 
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
-    let queue = at
-        .board
-        .queue(name)
-        .ok_or_else(|| Problem::not_on_board(at.kind, name))?;
+    let queue = found(at, at.board.queue(name), name)?;
     let params = &at.params;
     let state = match &*params.state {
         "" => "all",
@@ -168,10 +165,7 @@ fn actions(at: &Context, name: &str, row: &Row) -> Markup {
 
 /// The page of one key.
 pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
-    let queue = at
-        .board
-        .queue(name)
-        .ok_or_else(|| Problem::not_on_board(at.kind, name))?;
+    let queue = found(at, at.board.queue(name), name)?;
     let id = KeyId {
         id: at.params.id.clone(),
         at: number("at", &at.params.at)?,

@@ -1,6 +1,5 @@
 //! Dead letters, a page at a time, and one of them.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -8,13 +7,12 @@ use keyqueue::Listed;
 use maud::{Markup, html};
 
 use super::{
-    Problem, Tab, View, ago, button, clock, counted, foreign, form_of, heading, json, link, named,
-    pager, path,
+    Problem, Tab, View, ago, button, clock, counted, foreign, form_of, found, heading, json, link,
+    named, pager, path,
 };
 use crate::act;
 use crate::board::lock;
 use crate::letters::{self, Job, Verb};
-use crate::place::Place;
 use crate::policy::Action;
 use crate::rows::{Errors, Letter, Letters, Sort, Wanted};
 use crate::source::Refused;
@@ -26,7 +24,7 @@ const ROWS: usize = 50;
 const TOLD: Duration = Duration::from_secs(600);
 
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
-    let place = place(at, name)?;
+    let place = found(at, at.board.place(at.kind, name), name)?;
     let search = &*at.params.search;
     let wanted = Wanted {
         listed: Listed::All,
@@ -219,14 +217,9 @@ fn bar(at: &Context, name: &str, job: &Job) -> Markup {
     }
 }
 
-fn place(at: &Context, name: &str) -> Result<Arc<dyn Place>, Problem> {
-    let place = at.board.place(at.kind, name);
-    place.ok_or_else(|| Problem::not_on_board(at.kind, name))
-}
-
 /// The page of one letter.
 pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
-    let place = place(at, name)?;
+    let place = found(at, at.board.place(at.kind, name), name)?;
     let id = act::letter("id", &at.segment(4))?;
     let store = place.letter_store().ok_or(Refused::NoLetters)?;
     let letter = letters::one(store, id)?;

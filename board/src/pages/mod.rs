@@ -48,6 +48,11 @@ pub(crate) fn json(of: &impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(of).unwrap_or_default()
 }
 
+/// Returns what has a name on the board, or the page that says that there is no such thing.
+fn found<T>(at: &Context, place: Option<T>, name: &str) -> Result<T, Problem> {
+    place.ok_or_else(|| Problem::not_on_board(at.kind, name))
+}
+
 /// Returns the path of the page of a queue, or of the fleet that the page is about.
 fn link(at: &Context, name: &str) -> String {
     format!("{}{}/{}", at.root, at.kind.segment(), path(name))

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, button, foreign, form, json, keys, maybe, named};
+use super::{Problem, Tab, View, button, foreign, form, found, json, keys, maybe, named};
 use crate::picture::pictures;
 use crate::policy::Action;
 use crate::rows::{Census, Group, Summary};
@@ -12,10 +12,7 @@ use crate::source::Refused;
 use crate::web::Context;
 
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
-    let queue = at
-        .board
-        .queue(name)
-        .ok_or_else(|| Problem::not_on_board(at.kind, name))?;
+    let queue = found(at, at.board.queue(name), name)?;
     let (summary, census) = queue.look().ok_or(Refused::Gone)?;
     let now = Instant::now();
     let (pictures, rates) =

@@ -24,6 +24,21 @@ pub(crate) struct Driver {
     chromium: PathBuf,
 }
 
+/// Starts a site and a browser that is set up like this; the test returns where there is no browser.
+macro_rules! start {
+    ($($setup:ident: true),*) => {
+        match crate::driver::Driver::start().await {
+            None => return,
+            Some(driver) => {
+                let setup = crate::driver::Setup { $($setup: true,)* ..Default::default() };
+                let browser = driver.browser(setup).await;
+                (driver, crate::site::Site::start().await, browser)
+            }
+        }
+    };
+}
+pub(crate) use start;
+
 /// How a browser is set up.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Setup {
@@ -126,6 +141,16 @@ impl Browser {
         let size = json!({ "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true });
         self.devtools("Emulation.setDeviceMetricsOverride", size)
             .await;
+    }
+
+    pub(crate) async fn open(&self, address: &str) {
+        self.0.goto(address).await.expect("it opens");
+    }
+
+    /// Returns what a script returns.
+    pub(crate) async fn run(&self, script: &str) -> Value {
+        let ran = self.0.execute(script, vec![]).await;
+        ran.expect("it runs").json().clone()
     }
 
     pub(crate) async fn text(&self) -> String {

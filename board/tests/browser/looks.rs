@@ -2,38 +2,27 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use thirtyfour::{By, Key};
 
-use crate::driver::{Browser, Driver, Setup};
+use crate::driver::{Browser, Driver, Setup, start};
 use crate::site::Site;
 
 const PAGES: [&str; 4] = ["", "/q/mails", "/q/mails/keys", "/q/mails/dead"];
 
 /// All pages, with that of the first letter.
 async fn pages(site: &Site, browser: &Browser) -> Vec<String> {
-    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
-    let letter = run(browser, "return document.querySelector('td a').href").await;
+    browser.open(&site.at("/q/mails/dead")).await;
+    let letter = browser
+        .run("return document.querySelector('td a').href")
+        .await;
     let pages = PAGES.iter().map(|page| site.at(page));
     pages.chain(letter.as_str().map(str::to_owned)).collect()
 }
 
-async fn run(browser: &Browser, script: &str) -> Value {
-    browser
-        .0
-        .execute(script, vec![])
-        .await
-        .unwrap()
-        .json()
-        .clone()
-}
-
 #[tokio::test(flavor = "multi_thread")] // X2
 async fn hostile_keys_run_nothing_and_change_no_page() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    let (_driver, site, browser) = start!();
     for text in [
         "<script>window.hacked = 1</script>",
         "\"><img src=x onerror=\"window.hacked = 1\">",
@@ -48,25 +37,21 @@ async fn hostile_keys_run_nothing_and_change_no_page() {
         site.letters.len() == 8 && site.queue.counts().delayed == 5
     });
     for page in pages(&site, &browser).await {
-        browser.0.goto(&page).await.unwrap();
+        browser.open(&page).await;
         browser.shows("live").await;
+        assert_eq!(browser.run("return window.hacked ?? 0").await, 0, "{page}");
         assert_eq!(
-            run(&browser, "return window.hacked ?? 0").await,
-            0,
-            "{page}"
-        );
-        assert_eq!(
-            run(&browser, "return document.scripts.length").await,
+            browser.run("return document.scripts.length").await,
             1,
             "{page}"
         );
         assert_eq!(
-            run(&browser, "return document.images.length").await,
+            browser.run("return document.images.length").await,
             0,
             "{page}"
         );
     }
-    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+    browser.open(&site.at("/q/mails/dead")).await;
     browser.shows("<script>window.hacked = 1</script>").await;
     browser.shows("\\u{202e}").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
@@ -75,23 +60,14 @@ async fn hostile_keys_run_nothing_and_change_no_page() {
 
 #[tokio::test(flavor = "multi_thread")] // X2
 async fn a_phone_shows_all_of_a_page_in_its_width() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let setup = Setup {
-        is_phone: true,
-        ..Setup::default()
-    };
-    let (site, browser) = (Site::start().await, driver.browser(setup).await);
+    let (_driver, site, browser) = start!(is_phone: true);
     site.queue.add(format!("bad {}", "x".repeat(500)));
     rig::eventually("it was tried", || site.letters.len() == 4);
     for page in pages(&site, &browser).await {
-        browser.0.goto(&page).await.unwrap();
-        let wider = run(
-            &browser,
-            "return document.documentElement.scrollWidth - innerWidth",
-        )
-        .await;
+        browser.open(&page).await;
+        let wider = browser
+            .run("return document.documentElement.scrollWidth - innerWidth")
+            .await;
         assert!(
             wider.as_i64().unwrap() <= 0,
             "{page} is {wider} pixels too wide"
@@ -115,10 +91,7 @@ const BROKEN: &str = r"
 
 #[tokio::test(flavor = "multi_thread")] // X2
 async fn odd_texts_break_no_other_column() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    let (_driver, site, browser) = start!();
     for odd in ["", "   ", &"x".repeat(160), &"many words ".repeat(20)] {
         site.queue.add(format!("bad{odd}"));
         site.queue
@@ -130,8 +103,8 @@ async fn odd_texts_break_no_other_column() {
             json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
         (browser.devtools("Emulation.setDeviceMetricsOverride", size)).await;
         for page in ["", "/q/mails", "/q/mails/keys", "/q/mails/dead"] {
-            browser.0.goto(&site.at(page)).await.unwrap();
-            assert_eq!(run(&browser, BROKEN).await, json!([]), "{page} at {width}");
+            browser.open(&site.at(page)).await;
+            assert_eq!(browser.run(BROKEN).await, json!([]), "{page} at {width}");
         }
     }
     browser.close().await;
@@ -173,15 +146,15 @@ async fn axe_finds_nothing_in_light_and_dark_on_a_screen_and_on_a_phone() {
         for page in pages {
             match page.ends_with("question") {
                 true => {
-                    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+                    browser.open(&site.at("/q/mails/dead")).await;
                     browser.click("Put back all").await;
                     browser.shows("No, go back").await;
                 }
-                false => browser.0.goto(&page).await.unwrap(),
+                false => browser.open(&page).await,
             }
             let dark = "return matchMedia('(prefers-color-scheme: dark)').matches";
-            assert_eq!(run(&browser, dark).await, is_dark);
-            browser.0.execute(&axe, vec![]).await.unwrap();
+            assert_eq!(browser.run(dark).await, is_dark);
+            browser.run(&axe).await;
             let found = browser.0.execute_async(AXE, vec![]).await.unwrap();
             assert_eq!(
                 found.json(),
@@ -195,14 +168,11 @@ async fn axe_finds_nothing_in_light_and_dark_on_a_screen_and_on_a_phone() {
 
 #[tokio::test(flavor = "multi_thread")] // X2
 async fn a_screen_reader_is_told_what_each_control_is_and_a_keyboard_reaches_it() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    let (_driver, site, browser) = start!();
     site.queue.pause().unwrap();
     site.queue.add("globex/1".into());
     for page in pages(&site, &browser).await {
-        browser.0.goto(&page).await.unwrap();
+        browser.open(&page).await;
         let tree = browser
             .devtools("Accessibility.getFullAXTree", json!({}))
             .await;
@@ -245,11 +215,7 @@ async fn a_screen_reader_is_told_what_each_control_is_and_a_keyboard_reaches_it(
         }
         assert!(controls > 3, "{page}");
     }
-    browser
-        .0
-        .goto(&site.at("/q/mails/keys?state=delayed"))
-        .await
-        .unwrap();
+    browser.open(&site.at("/q/mails/keys?state=delayed")).await;
     let body = browser.0.find(By::Css("body")).await.unwrap();
     let mut reached = Vec::new();
     body.send_keys(Key::Tab).await.unwrap();

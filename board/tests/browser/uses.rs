@@ -5,11 +5,11 @@ use std::sync::Arc;
 use keyqueue::State;
 use thirtyfour::By;
 
-use crate::driver::{Browser, Driver, Setup};
+use crate::driver::{Browser, Setup, start};
 use crate::site::Site;
 
 async fn goes_through_all_views(site: &Site, browser: &Browser) {
-    browser.0.goto(&site.at("")).await.unwrap();
+    browser.open(&site.at("")).await;
     browser.shows("mails").await;
     browser.click("mails").await;
     browser.shows("Workers hold no key.").await;
@@ -29,12 +29,9 @@ async fn goes_through_all_views(site: &Site, browser: &Browser) {
 
 #[tokio::test(flavor = "multi_thread")] // X2
 async fn each_view_is_reached_by_links() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    let (_driver, site, browser) = start!();
     goes_through_all_views(&site, &browser).await;
-    browser.0.goto(&site.at("/q/mails/keys")).await.unwrap();
+    browser.open(&site.at("/q/mails/keys")).await;
     let search = thirtyfour::By::Css("#search");
     browser
         .0
@@ -52,7 +49,7 @@ async fn each_view_is_reached_by_links() {
 
 async fn acts(site: &mut Site, browser: &Browser) {
     site.queue.pause().unwrap(); // what is put back stays queued
-    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+    browser.open(&site.at("/q/mails/dead")).await;
     browser.click("Put back").await;
     browser.shows("1 put back into the queue.").await;
     assert_eq!(site.queue.state("acme/bad-1"), State::Queued);
@@ -70,12 +67,12 @@ async fn acts(site: &mut Site, browser: &Browser) {
     browser.shows("There is none").await;
 
     let delayed = site.at("/q/mails/keys?state=delayed");
-    browser.0.goto(&delayed).await.unwrap();
+    browser.open(&delayed).await;
     browser.click("Run now").await;
     browser.shows("The key acme/fails is queued now.").await;
     assert_eq!(site.queue.state("acme/fails"), State::Queued);
 
-    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    browser.open(&site.at("/q/mails")).await;
     browser.click("Resume").await;
     browser.shows("The queue goes on.").await;
     rig::eventually("all were tried", || site.letters.len() == 2);
@@ -84,7 +81,7 @@ async fn acts(site: &mut Site, browser: &Browser) {
     assert!(site.queue.is_paused());
 
     site.queue.add("globex/1".into());
-    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    browser.open(&site.at("/q/mails")).await;
     browser.click("Hold").await;
     browser.shows("The group globex is held.").await;
     assert!(
@@ -104,74 +101,45 @@ async fn acts(site: &mut Site, browser: &Browser) {
 
 #[tokio::test(flavor = "multi_thread")] // X3
 async fn each_action_is_done_by_its_button() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (mut site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    let (_driver, mut site, browser) = start!();
     acts(&mut site, &browser).await;
     browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")] // X2 X3
 async fn all_of_it_works_without_scripts() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let without_scripts = true;
-    let setup = Setup {
-        without_scripts,
-        ..Setup::default()
-    };
-    let (mut site, browser) = (Site::start().await, driver.browser(setup).await);
+    let (_driver, mut site, browser) = start!(without_scripts: true);
     goes_through_all_views(&site, &browser).await;
     acts(&mut site, &browser).await;
-    browser
-        .0
-        .goto(&site.at("/q/mails?refresh=1"))
-        .await
-        .unwrap();
+    browser.open(&site.at("/q/mails?refresh=1")).await;
     browser.shows("shut down").await;
     browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")] // X2
 async fn a_page_changes_while_it_is_looked_at() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (mut site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    let (_driver, mut site, browser) = start!();
     site.stop_workers();
-    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    browser.open(&site.at("/q/mails")).await;
     browser.shows("live").await;
-    let mark = "document.body.dataset.same = 'page'";
-    browser.0.execute(mark, vec![]).await.unwrap();
+    browser.run("document.body.dataset.same = 'page'").await;
     site.queue.add("acme/new".into());
     let held = site.queue.get().unwrap();
     browser.shows("acme/new").await;
     drop(held);
     browser.shows("Workers hold no key.").await;
-    let same = browser
-        .0
-        .execute("return document.body.dataset.same", vec![])
-        .await
-        .unwrap();
-    assert_eq!(same.json(), "page", "it was not loaded again");
+    let same = browser.run("return document.body.dataset.same").await;
+    assert_eq!(same, "page", "it was not loaded again");
     browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")] // X2 X3
 async fn two_browsers_see_what_one_of_them_does() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let mut site = Site::start().await;
+    let (driver, mut site, one) = start!();
+    let two = driver.browser(Setup::default()).await;
     site.stop_workers();
-    let (one, two) = (
-        driver.browser(Setup::default()).await,
-        driver.browser(Setup::default()).await,
-    );
-    one.0.goto(&site.at("/q/mails/dead")).await.unwrap();
-    two.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+    one.open(&site.at("/q/mails/dead")).await;
+    two.open(&site.at("/q/mails/dead")).await;
     two.shows("3 of at most").await;
     one.click("Put back").await;
     one.shows("2 of at most").await;
@@ -189,17 +157,14 @@ async fn two_browsers_see_what_one_of_them_does() {
 
 #[tokio::test(flavor = "multi_thread")] // X3
 async fn a_form_of_another_site_does_nothing() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
+    let (_driver, site, browser) = start!();
     // The browser has a cookie of the board.
-    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    browser.open(&site.at("/q/mails")).await;
     let form = format!(
         "data:text/html,<form method=post action='{}'><input name=action value=drain><button>Win</button></form>",
         site.at("/q/mails/do")
     );
-    browser.0.goto(&form).await.unwrap();
+    browser.open(&form).await;
     browser.click("Win").await;
     browser.shows("Refused").await;
     assert!(!site.queue.is_shutting_down());
@@ -208,11 +173,8 @@ async fn a_form_of_another_site_does_nothing() {
 
 #[tokio::test(flavor = "multi_thread")] // X2 S6
 async fn a_queue_that_ends_while_it_is_looked_at_says_so() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (mut site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
-    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    let (_driver, mut site, browser) = start!();
+    browser.open(&site.at("/q/mails")).await;
     browser.shows("open").await;
     site.queue.shut_down();
     browser.shows("shut down").await;
@@ -221,14 +183,9 @@ async fn a_queue_that_ends_while_it_is_looked_at_says_so() {
     let Site { queue, letters, .. } = site;
     drop((queue, letters));
     browser.shows("the queue is gone").await;
-    browser.0.goto(&path).await.unwrap();
+    browser.open(&path).await;
     browser.shows("the queue is gone").await;
     browser.close().await;
-}
-
-async fn run(browser: &Browser, script: &str) -> serde_json::Value {
-    let ran = browser.0.execute(script, vec![]).await;
-    ran.unwrap().json().clone()
 }
 
 /// Moves the pointer to the first button of a table.
@@ -252,11 +209,8 @@ async fn hover_over(browser: &Browser, button: By) {
 
 #[tokio::test(flavor = "multi_thread")] // X5
 async fn nothing_moves_under_the_pointer_and_a_double_click_acts_once() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
-    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+    let (_driver, site, browser) = start!();
+    browser.open(&site.at("/q/mails/dead")).await;
     browser.shows("live, as of").await;
     hover(&browser).await;
     // The oldest letter goes, and the row under the pointer stays.
@@ -268,7 +222,7 @@ async fn nothing_moves_under_the_pointer_and_a_double_click_acts_once() {
     browser.shows("there is no dead letter 0 any more").await;
     assert_eq!(site.letters.len(), 2, "no other letter was put back");
 
-    browser.0.goto(&site.at("/q/mails/dead")).await.unwrap();
+    browser.open(&site.at("/q/mails/dead")).await;
     site.queue.pause().unwrap();
     hover(&browser).await;
     let twice = browser.0.action_chain().double_click();
@@ -278,7 +232,7 @@ async fn nothing_moves_under_the_pointer_and_a_double_click_acts_once() {
 
     // Somebody else was faster: the button is the same, also on a phone, where it is not replaced by its opposite.
     site.queue.resume();
-    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    browser.open(&site.at("/q/mails")).await;
     browser.shows("live, as of").await;
     hover_over(&browser, By::XPath("//button[text()='Pause']")).await;
     site.queue.pause().unwrap();
@@ -292,7 +246,7 @@ async fn nothing_moves_under_the_pointer_and_a_double_click_acts_once() {
     browser.click("Drain").await;
     browser.shows("No, go back").await;
     assert_eq!(
-        run(&browser, "return document.activeElement.id").await,
+        browser.run("return document.activeElement.id").await,
         "question"
     );
     browser.close().await;
@@ -301,23 +255,20 @@ async fn nothing_moves_under_the_pointer_and_a_double_click_acts_once() {
 #[tokio::test(flavor = "multi_thread")] // X6
 #[allow(clippy::await_holding_lock, reason = "the server waits for it")]
 async fn a_page_says_when_it_is_old_and_a_click_does_not_lose_it() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (mut site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
-    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    let (_driver, mut site, browser) = start!();
+    browser.open(&site.at("/q/mails")).await;
     browser.shows("live, as of 20").await;
     // What comes while somebody selects is kept, and shown after that.
     let select =
         "getSelection().selectAllChildren(document.querySelector('#live caption, #live h2'))";
-    run(&browser, select).await;
+    browser.run(select).await;
     site.stop_workers();
     site.queue.add("acme/kept".into());
     let held = site.queue.get().unwrap();
     browser.shows("paused while you select").await;
     browser.shows("show").await;
     assert!(!browser.text().await.contains("acme/kept"));
-    run(&browser, "getSelection().empty()").await;
+    browser.run("getSelection().empty()").await;
     browser.shows("acme/kept").await;
     // A service that hangs, and one that is gone.
     let old = "Not updated: the service does not respond. What is shown is old, as of 20";
@@ -331,32 +282,23 @@ async fn a_page_says_when_it_is_old_and_a_click_does_not_lose_it() {
     browser.click("Pause").await;
     browser.shows("Perhaps not done").await;
     browser.shows("Keys in hand").await;
-    let top = run(
-        &browser,
-        "return document.getElementById('bar').getBoundingClientRect().top",
-    )
-    .await;
+    let top = browser
+        .run("return document.getElementById('bar').getBoundingClientRect().top")
+        .await;
     assert!(top.as_f64().unwrap() < 300.0, "{top}");
     browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")] // X7
 async fn a_link_from_elsewhere_breaks_no_tab_and_another_name_shows_nothing() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    // With them a tab that is seen again would get the new token.
-    let setup = Setup {
-        without_scripts: true,
-        ..Setup::default()
-    };
-    let (site, browser) = (Site::start().await, driver.browser(setup).await);
-    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    // With scripts a tab that is seen again would get the new token.
+    let (_driver, site, browser) = start!(without_scripts: true);
+    browser.open(&site.at("/q/mails")).await;
     let first = browser.0.window().await.unwrap();
     let tab = browser.0.new_tab().await.unwrap();
     browser.0.switch_to_window(tab).await.unwrap();
     let link = format!("data:text/html,<a href='{}'>board</a>", site.at("/q/mails"));
-    browser.0.goto(&link).await.unwrap();
+    browser.open(&link).await;
     browser.click("board").await;
     browser.shows("State: open").await;
     browser.0.switch_to_window(first).await.unwrap();
@@ -369,23 +311,20 @@ async fn a_link_from_elsewhere_breaks_no_tab_and_another_name_shows_nothing() {
     // A name of another site that resolves to this address.
     let port = site.at("").split(':').nth(2).unwrap().to_owned();
     let rebound = format!("http://evil.test:{port}/q/mails");
-    browser.0.goto(&rebound).await.unwrap();
+    browser.open(&rebound).await;
     browser.shows("this board does not know the name").await;
     browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")] // X2
 async fn ten_tabs_of_a_browser_are_live_where_they_are_seen() {
-    let Some(driver) = Driver::start().await else {
-        return;
-    };
-    let (site, browser) = (Site::start().await, driver.browser(Setup::default()).await);
-    browser.0.goto(&site.at("/q/mails")).await.unwrap();
+    let (_driver, site, browser) = start!();
+    browser.open(&site.at("/q/mails")).await;
     for _ in 0..10 {
         browser.shows("live, as of").await;
         let tab = browser.0.new_tab().await.unwrap();
         browser.0.switch_to_window(tab).await.unwrap();
-        browser.0.goto(&site.at("/q/mails")).await.unwrap();
+        browser.open(&site.at("/q/mails")).await;
     }
     browser.click("Keys").await;
     browser.shows("acme/fails").await;

@@ -50,6 +50,12 @@ async fn post(site: &Site, fields: &[(String, String)]) -> Answer {
     site.post_to("/queues/q/mails/do", "alice", &fields).await
 }
 
+/// The keys of the letters that are left.
+fn left(site: &Site) -> Vec<String> {
+    let letters = site.letters.list().into_iter();
+    letters.map(|letter| letter.key.key().clone()).collect()
+}
+
 async fn site(names: &[&str]) -> Site {
     let site = Site::new();
     site.queue()
@@ -111,49 +117,24 @@ async fn a_form_of_an_earlier_process_or_another_replica_does_nothing() {
     );
 }
 
+const QUESTIONS: &str = "page | action | of the form with | question
+    /dead?search=bad- | drop_letter | 1 | Drop 3 dead letters with the text “bad-”?
+    /dead?search=bad- | put_back    | 1 | Put back 3 dead letters with the text “bad-”?
+    /dead?search=x    | put_back    | 1 | Put back 1 dead letter with the text “x”?
+    /dead             | drop_letter | 1 | Drop 3 dead letters?
+    /dead?from=1      | drop_letter |   | Drop 3 dead letters?
+    /keys             | drop_key    |   | Drop the key “a/later”?
+                      | drain       |   | Drain the queue “mails”?";
+
 #[tokio::test] // X5
 async fn what_asks_names_the_key_or_the_number_and_the_text_and_only_that_is_done() {
     let site = site(&["bad-1", "bad-2", "bad-x"]).await;
-    let list = "/queues/q/mails/dead?search=bad-";
-    for (path, action, text, question) in [
-        (
-            list,
-            "drop_letter",
-            "1",
-            "Drop 3 dead letters with the text “bad-”?",
-        ),
-        (
-            list,
-            "put_back",
-            "1",
-            "Put back 3 dead letters with the text “bad-”?",
-        ),
-        (
-            "/queues/q/mails/dead?search=x",
-            "put_back",
-            "1",
-            "Put back 1 dead letter with the text “x”?",
-        ),
-        (
-            "/queues/q/mails/dead",
-            "drop_letter",
-            "1",
-            "Drop 3 dead letters?",
-        ),
-        (
-            "/queues/q/mails/dead?from=1",
-            "drop_letter",
-            "",
-            "Drop 3 dead letters?",
-        ),
-        (
-            "/queues/q/mails/keys",
-            "drop_key",
-            "",
-            "Drop the key “a/later”?",
-        ),
-        ("/queues/q/mails", "drain", "", "Drain the queue “mails”?"),
-    ] {
+    for row in QUESTIONS.lines().skip(1) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let [path, action, text, question] = cells[..] else {
+            panic!("{row}")
+        };
+        let path = &format!("/queues/q/mails{path}");
         let page = site.get_as("alice", path).await;
         let asks = post(&site, &form(&page, action, text)).await;
         assert_eq!(asks.status, StatusCode::OK, "{path}");
@@ -161,7 +142,9 @@ async fn what_asks_names_the_key_or_the_number_and_the_text_and_only_that_is_don
         asks.lacks(&["JSON", "load again"]);
     }
     let id = site.id("/queues/q/mails/dead", "1").await;
-    let page = site.get_as("alice", list).await;
+    let page = site
+        .get_as("alice", "/queues/q/mails/dead?search=bad-")
+        .await;
     post(&site, &form(&page, "drop_letter", &id))
         .await
         .has(&["the dead letter of “a/bad-2”"]);
@@ -174,30 +157,16 @@ async fn what_asks_names_the_key_or_the_number_and_the_text_and_only_that_is_don
     site.work().await;
     let done = post(&site, &forms(&asks)[0]).await;
     assert_eq!(done.headers[LOCATION], "dead?search=bad-&");
-    let left: Vec<_> = site
-        .letters
-        .list()
-        .into_iter()
-        .map(|letter| letter.key.key().clone())
-        .collect();
-    assert_eq!(left, ["a/bad-new"]);
+    assert_eq!(left(&site), ["a/bad-new"]);
 }
 
 #[tokio::test] // X5
 async fn an_action_leads_back_to_the_search_the_state_and_the_page() {
     let names: Vec<_> = (0..60).map(|n| format!("bad-{n}")).collect();
     let site = site(&names.iter().map(|name| &**name).collect::<Vec<_>>()).await;
-    for (path, action, back) in [
-        (
-            "dead?search=bad-&from=3",
-            "put_back",
-            "dead?search=bad-&from=3&",
-        ),
-        (
-            "keys?state=all&search=a/later",
-            "run_now",
-            "keys?state=all&search=a%2Flater&",
-        ),
+    for (path, action) in [
+        ("dead?search=bad-&from=3&", "put_back"),
+        ("keys?state=all&search=a%2Flater&sort=due&", "run_now"),
     ] {
         let page = site
             .get_as("alice", &format!("/queues/q/mails/{path}"))
@@ -207,7 +176,7 @@ async fn an_action_leads_back_to_the_search_the_state_and_the_page() {
             form.iter().any(|(_, value)| value == action)
                 && !form.iter().any(|(name, _)| name == "all")
         });
-        assert_eq!(post(&site, &form.unwrap()).await.next(), back);
+        assert_eq!(post(&site, &form.unwrap()).await.next(), path);
     }
     // What leads elsewhere is not followed.
     for back in [
@@ -243,13 +212,7 @@ async fn letters_that_are_ticked_are_put_back_and_no_others() {
     let asks = site.post_to("/queues/q/mails/do", "alice", &fields).await;
     asks.has(&["Put back the 2 dead letters that you have ticked?"]);
     post(&site, &forms(&asks)[0]).await;
-    let left: Vec<_> = site
-        .letters
-        .list()
-        .into_iter()
-        .map(|letter| letter.key.key().clone())
-        .collect();
-    assert_eq!(left, ["a/bad-2"]);
+    assert_eq!(left(&site), ["a/bad-2"]);
 }
 
 #[tokio::test] // X7

@@ -94,39 +94,20 @@ async fn another_site_cannot_act_with_the_rights_of_a_browser() {
     let site = site().await;
     let token = "0123456789abcdef0123456789abcdef";
     let cookie = format!("keyqueue_board={token}");
-    let same: (&str, &str) = ("sec-fetch-site", "same-origin");
+    let (same, own) = (("sec-fetch-site", "same-origin"), ("cookie", &*cookie));
+    let local = ("host", "localhost");
+    let other = "0123456789abcdef0123456789abcdee";
+    let from = |site| [("sec-fetch-site", site), own];
+    let origin = |origin| [("origin", origin), local, own];
     let cases: [(&[(&str, &str)], &str); 8] = [
-        (&[same], token),                   // no cookie
-        (&[same, ("cookie", &cookie)], ""), // no token
-        (
-            &[same, ("cookie", &cookie)],
-            "0123456789abcdef0123456789abcdee",
-        ),
+        (&[same], token),   // no cookie
+        (&[same, own], ""), // no token
+        (&[same, own], other),
         (&[same, ("cookie", "keyqueue_board=")], ""),
-        (
-            &[("sec-fetch-site", "cross-site"), ("cookie", &cookie)],
-            token,
-        ),
-        (
-            &[("sec-fetch-site", "same-site"), ("cookie", &cookie)],
-            token,
-        ),
-        (
-            &[
-                ("origin", "https://evil.example"),
-                ("host", "localhost"),
-                ("cookie", &cookie),
-            ],
-            token,
-        ),
-        (
-            &[
-                ("origin", "null"),
-                ("host", "localhost"),
-                ("cookie", &cookie),
-            ],
-            token,
-        ),
+        (&from("cross-site"), token),
+        (&from("same-site"), token),
+        (&origin("https://evil.example"), token),
+        (&origin("null"), token),
     ];
     for (headers, token) in cases {
         for action in ["drain", "pause", "drop_letter"] {
