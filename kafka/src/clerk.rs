@@ -181,7 +181,7 @@ fn load(
                 let stored = match stored {
                     Some(stored) => {
                         let (_, high) = client.fetch_watermarks(&topic, partition, PATIENCE)?;
-                        Some(stored).filter(|stored| stored.end(base) <= high as u64)
+                        Some(stored).filter(|stored| stored.beyond.end() <= high as u64)
                     }
                     None => None,
                 };

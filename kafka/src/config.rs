@@ -192,7 +192,9 @@ impl Builder {
         self
     }
 
-    /// Sets how many times a record is retried before it is [`Exhausted`]. Default: 5.
+    /// Sets how many times a record is retried before it is [`Exhausted`]. Default: 5. There are fewer while keys that fail
+    /// take more than half of their partition's [`room`](Self::room): a record that fails then, after others have succeeded since
+    /// its key began to fail, is exhausted, unless it [blocks](Exhausted::Block).
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self

@@ -14,12 +14,13 @@
 //! The gate: a worker adds to `running` and then looks at `revoked`; the driver sets `revoked` and then looks at `running`. All four are
 //! `SeqCst`, so at least one of them sees the other: either the worker does not enter, or the driver waits for it.
 //!
-//! One lock has the tracker, what is held, and the position, so that a snapshot is of one moment.
+//! One lock has what is held, what is remembered, and the position, so that a snapshot is of one moment.
 
+mod held;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -27,10 +28,13 @@ use std::time::Instant;
 use keyqueue::track::{Begun, Progress, Tracker};
 use tokio::sync::Notify;
 
+use crate::OrderBy;
 use crate::bell::Bell;
+use crate::key::Key;
 use crate::lock;
-use crate::metadata::{self, Beyond, ByKey, Known, Metadata, Stored, Written};
+use crate::metadata::{self, Beyond, Known, Metadata, Stored, Written};
 use crate::record::Inner;
+use held::Held;
 
 pub(crate) struct Tenure {
     pub(crate) topic: Arc<str>,
@@ -44,21 +48,23 @@ pub(crate) struct Tenure {
     revoked: AtomicBool,
     cancelled: AtomicBool,
     cancel: Notify,
+    /// There are keys that fail; and they take more than their share of the room.
+    fails: AtomicBool,
+    crowded: AtomicBool,
     bell: Arc<Bell>,
 }
 
 struct State {
-    tracker: Tracker,
     /// Above all that were read. `None`: nothing was.
     next: Option<u64>,
     /// What the tenure began from, until its first record was read.
     base: u64,
     fingerprint: Option<u32>,
-    /// What was remembered by key and is not all read again.
-    memory: Option<ByKey>,
-    held: HashMap<u64, Arc<Inner>, foldhash::fast::RandomState>,
-    /// The bytes of these.
-    bytes: usize,
+    /// What was finished before, and is not all read again.
+    remembered: Option<Beyond>,
+    held: Held,
+    /// The keys whose last record that was tried has failed, and how many had succeeded when they began to.
+    failing: HashMap<Key, u64>,
     /// Counts changes, so that a commit without any is none.
     version: u64,
     committed: Option<(u64, i64)>,
@@ -114,24 +120,17 @@ impl Tenure {
         bell: Arc<Bell>,
     ) -> Self {
         let base = start.base;
-        let mut state = State {
-            tracker: Tracker::new(base),
+        let stored = start.stored;
+        let state = State {
             next: None,
             base,
-            fingerprint: None,
-            memory: None,
-            held: HashMap::default(),
-            bytes: 0,
+            fingerprint: stored.as_ref().map(|stored| stored.fingerprint),
+            remembered: stored.map(|stored| stored.beyond),
+            held: Held::default(),
+            failing: HashMap::new(),
             version: 0,
             committed: start.is_committed.then_some((0, base as i64)),
         };
-        if let Some(stored) = start.stored {
-            state.fingerprint = Some(stored.fingerprint);
-            match stored.beyond {
-                Beyond::Ranges(progress) => state.tracker = Tracker::new(progress),
-                Beyond::Keys(keys) => state.memory = Some(keys),
-            }
-        }
         Tenure {
             topic,
             partition,
@@ -142,6 +141,8 @@ impl Tenure {
             revoked: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
             cancel: Notify::new(),
+            fails: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
             bell,
         }
     }
@@ -163,19 +164,53 @@ impl Tenure {
     /// Notes that a record is finished: its work is done, or it is a dead letter, or is skipped. Returns whether it was held.
     pub(crate) fn finish(&self, record: &Inner) -> bool {
         let state = &mut *lock(&self.state);
-        let held = state.held.remove(&record.offset);
-        if held.is_some() {
-            state.tracker.finish(record.offset);
-            state.version += 1;
-            state.bytes -= record.weight();
-        }
-        held.is_some()
+        let is_held = state.held.take(record.offset).is_some();
+        state.version += u64::from(is_held);
+        is_held
     }
 
     /// The records and bytes that are held.
     pub(crate) fn held(&self) -> (usize, usize) {
-        let state = lock(&self.state);
-        (state.held.len(), state.bytes)
+        lock(&self.state).held.size()
+    }
+
+    /// Notes that a record of this key has failed, when this many had succeeded in this process. Returns whether it has to make
+    /// room: keys that fail have too much, and others have succeeded since this one began to fail.
+    pub(crate) fn failed(&self, key: Key, successes: u64) -> bool {
+        let state = &mut *lock(&self.state);
+        let since = *state.failing.entry(key).or_insert(successes);
+        // Ordering: Relaxed, both; under the lock, or a look at it that may be late.
+        self.fails.store(true, Ordering::Relaxed);
+        successes > since && self.crowded.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn succeeded(&self, record: &Arc<Inner>, order: &OrderBy) {
+        // Ordering: Relaxed; as above.
+        if self.fails.load(Ordering::Relaxed) {
+            let key = order.key(record);
+            lock(&self.state).failing.remove(&key);
+        }
+    }
+
+    /// Looks whether keys that fail hold more than this many records, and forgets those that hold none.
+    pub(crate) fn look_at_failing(&self, order: &OrderBy, share: usize) {
+        let held: Vec<_> = {
+            let state = lock(&self.state);
+            let fails = !state.failing.is_empty();
+            state.held.iter().filter(|_| fails).cloned().collect()
+        };
+        let keys: Vec<_> = held.iter().map(|record| order.key(record)).collect();
+        let state = &mut *lock(&self.state);
+        let count = keys
+            .iter()
+            .filter(|key| state.failing.contains_key(key))
+            .count();
+        let keys: HashSet<_> = keys.into_iter().collect();
+        state.failing.retain(|key, _| keys.contains(key));
+        // Ordering: Relaxed, both; as above.
+        self.crowded.store(count > share, Ordering::Relaxed);
+        self.fails
+            .store(!state.failing.is_empty(), Ordering::Relaxed);
     }
 
     /// Lets a handler begin, unless the tenure has ended.
@@ -230,10 +265,10 @@ impl Tenure {
         {
             return None;
         }
-        let progress = state.tracker.progress();
+        let progress = state.progress();
         let base = progress.first_unfinished();
         // It would forget what was finished beyond. Soon more is read again.
-        if !is_last && state.held.is_empty() && state.remembers(&progress, next) {
+        if !is_last && state.held.first().is_none() && state.remembered.is_some() {
             return None;
         }
         let known = state.known(progress, next, self.by_key);
@@ -254,27 +289,26 @@ impl Tenure {
     /// The lowest offset that is not finished, and the one above all that were read.
     pub(crate) fn lowest(&self) -> (u64, u64) {
         let state = lock(&self.state);
-        let lowest = state.tracker.progress().first_unfinished();
+        let lowest = state.progress().first_unfinished();
         (lowest, state.next.unwrap_or(lowest))
     }
 
     /// Forgets what is held, after the end.
     pub(crate) fn clear(&self) -> Vec<Arc<Inner>> {
-        let state = &mut *lock(&self.state);
-        state.bytes = 0;
-        std::mem::take(&mut state.held).into_values().collect()
+        let held = std::mem::take(&mut lock(&self.state).held);
+        held.iter().cloned().collect()
     }
 
     pub(crate) fn seen(&self) -> Seen {
         let state = lock(&self.state);
-        let progress = state.tracker.progress();
+        let progress = state.progress();
         Seen {
             next: state.next,
             committed: state.committed.map(|(_, offset)| offset),
-            oldest: state.held.get(&progress.first_unfinished()).cloned(),
+            oldest: state.held.first().cloned(),
             failing: state
                 .held
-                .values()
+                .iter()
                 .filter(|record| record.is_troubled())
                 .count(),
             progress,
@@ -291,19 +325,32 @@ impl State {
             None => self.read_first(record),
         }
         self.next = Some(offset + 1);
-        let memory = self.memory.as_ref();
-        let is_remembered = memory.is_some_and(|memory| {
-            memory.is_finished(metadata::key_hash(record.key(), offset), offset)
-        });
-        self.memory.take_if(|memory| memory.upto <= offset + 1);
-        if self.tracker.begin(offset) == Begun::Finished || is_remembered {
-            self.tracker.finish(offset);
+        let remembered = self.remembered.as_ref();
+        let is_finished = remembered.is_some_and(|beyond| beyond.is_finished(record));
+        self.remembered.take_if(|beyond| beyond.end() <= offset + 1);
+        if is_finished {
             self.version += 1;
             return Intake::Finished;
         }
-        self.held.insert(offset, Arc::clone(record));
-        self.bytes += record.weight();
+        self.held.push(record);
         Intake::New
+    }
+
+    /// What is finished: all below `next` that is not held, and beyond it what is remembered.
+    fn progress(&self) -> Progress {
+        let tracker = match &self.remembered {
+            Some(Beyond::Ranges(progress)) => Tracker::new(progress.clone()),
+            _ => Tracker::new(self.base),
+        };
+        for record in self.held.iter() {
+            tracker.begin(record.offset);
+        }
+        if let Some(last) = self.next.and_then(|next| next.checked_sub(1))
+            && tracker.begin(last) == Begun::New
+        {
+            tracker.finish(last);
+        }
+        tracker.progress()
     }
 
     /// Compares the first record that was read with what was stored, and believes that only if it is about this log.
@@ -311,20 +358,10 @@ impl State {
         let is_same =
             record.offset == self.base && self.fingerprint == Some(metadata::fingerprint(record));
         if !is_same {
-            self.memory = None;
+            self.remembered = None;
             // Below the base: the log is another one, or was cut.
             self.base = self.base.min(record.offset);
-            self.tracker = Tracker::new(self.base);
         }
-    }
-
-    /// Whether something that was finished before this tenure is not read again yet.
-    fn remembers(&self, progress: &Progress, next: u64) -> bool {
-        self.memory.is_some()
-            || progress
-                .finished()
-                .last()
-                .is_some_and(|last| last.end > next)
     }
 
     /// What can be said about the records beyond the base; `None` if nothing can, or need be.
@@ -332,30 +369,33 @@ impl State {
         let base = progress.first_unfinished();
         // Without a record at the base there is no fingerprint. (All that was read is finished, and something was finished
         // beyond what was read again after a restart.)
-        let fingerprint = metadata::fingerprint(self.held.get(&base)?);
+        let first = self.held.first().filter(|first| first.offset == base);
+        let fingerprint = metadata::fingerprint(first?);
         let beyond = progress.finished().last().map_or(base, |last| last.end);
-        if beyond == base && self.memory.is_none() {
+        let memory = match &self.remembered {
+            Some(Beyond::Keys(keys)) => Some(keys),
+            _ => None,
+        };
+        if beyond == base && memory.is_none() {
             return None;
         }
         let keys = || {
-            let mut keys = self.memory.clone().unwrap_or_default();
-            if keys.upto < next {
-                keys = ByKey::default();
-            }
+            let mut keys = memory.cloned().unwrap_or_default();
             // Those of keys that were finished up to here stay unfinished beyond.
             keys.first
                 .values_mut()
                 .for_each(|first| *first = next.max(*first));
             keys.upto = next.max(keys.upto);
-            for (offset, record) in &self.held {
-                keys.unfinished(metadata::key_hash(record.key(), *offset), *offset);
+            for record in self.held.iter() {
+                let offset = record.offset;
+                keys.unfinished(metadata::key_hash(record.key(), offset), offset);
             }
             keys
         };
         // Ranges that were remembered, and are not read again, cannot be said by key.
-        let keys = (self.memory.is_some() || by_key && beyond <= next).then(keys);
+        let keys = (memory.is_some() || by_key && beyond <= next).then(keys);
         // And the other way around.
-        let ranges = self.memory.is_none().then_some(progress);
+        let ranges = memory.is_none().then_some(progress);
         let known = Known {
             ranges,
             keys,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Notes, builder, cluster, produce, produce_to, run, text, until};
+use common::{Cluster, Notes, Run, builder, cluster, produce, produce_to, run, text, until};
 use keyqueue_kafka::{Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -315,6 +315,41 @@ async fn a_room_of_one_record_handles_all() {
         |_| async {},
     );
     until("all", || run.consumer.status().finished == 50).await;
+    run.end().await.expect("no error");
+}
+
+/// Two of three records have the key that fails, and are retried without an end.
+async fn failing_keys(others_fail: bool) -> (Cluster, Run) {
+    let cluster = cluster(1);
+    let keys = ["bad", "good", "bad"];
+    let records: Vec<_> = (0..150)
+        .map(|number| (Some(keys[number % 3]), Some("x")))
+        .collect();
+    produce(&cluster, &records).await;
+    let builder = builder(&cluster)
+        .retries(u32::MAX)
+        .exhausted(Exhausted::Skip);
+    let run = run(builder.room(Room::records(20)), move |record: Record| {
+        let fails = others_fail || text(record.key()) == "bad";
+        async move { if fails { Err("no") } else { Ok(()) } }
+    });
+    (cluster, run)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
+async fn keys_that_fail_take_half_of_the_room_and_others_go_on() {
+    let (_cluster, run) = failing_keys(false).await;
+    until("the others", || run.consumer.status().finished == 50).await;
+    let status = run.consumer.status();
+    assert!(status.partitions[0].records <= 20 && status.skipped > 0);
+    run.end().await.expect("no error");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
+async fn while_nothing_succeeds_nothing_is_given_up_for_want_of_room() {
+    let (_cluster, run) = failing_keys(true).await;
+    until("many retries", || run.consumer.status().retries > 300).await;
+    assert_eq!(run.consumer.status().skipped, 0);
     run.end().await.expect("no error");
 }
 

@@ -154,6 +154,11 @@ impl Driver {
         if now >= self.next_look {
             self.next_look = now + LOOK;
             self.check_fatal()?;
+            let share = self.room_of_partition() / 2;
+            self.partitions.values().for_each(|assigned| {
+                let order = &self.shared.settings.order;
+                assigned.tenure.look_at_failing(order, share);
+            });
         }
         if now >= self.next_commit {
             self.next_commit = now + self.shared.settings.commit_every;

@@ -57,12 +57,24 @@ pub(crate) enum Beyond {
     Keys(ByKey),
 }
 
-impl Stored {
+impl Beyond {
     /// The offset from which on nothing is known to be finished.
-    pub(crate) fn end(&self, base: u64) -> u64 {
-        match &self.beyond {
-            Beyond::Ranges(progress) => progress.finished().last().map_or(base, |last| last.end),
+    pub(crate) fn end(&self) -> u64 {
+        match self {
+            Beyond::Ranges(progress) => progress.finished().last().map_or(0, |last| last.end),
             Beyond::Keys(keys) => keys.upto,
+        }
+    }
+
+    pub(crate) fn is_finished(&self, record: &Inner) -> bool {
+        let offset = record.offset;
+        match self {
+            Beyond::Ranges(progress) => {
+                let ranges = progress.finished();
+                let range = ranges.get(ranges.partition_point(|range| range.end <= offset));
+                range.is_some_and(|range| range.contains(&offset))
+            }
+            Beyond::Keys(keys) => keys.is_finished(key_hash(record.key(), offset), offset),
         }
     }
 }

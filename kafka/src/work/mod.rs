@@ -128,13 +128,15 @@ async fn settle(
     trouble.attempts += 1;
     trouble.error = error;
     trouble.last = SystemTime::now();
-    let is_last = is_hopeless || trouble.attempts > shared.settings.retries;
+    let key = shared.settings.order.key(record);
+    let is_crowded = record.tenure.failed(key, shared.counts.finished.get());
+    let is_last = is_hopeless || is_crowded || trouble.attempts > shared.settings.retries;
     trouble.is_dead = is_last && shared.exhausted(record) != Exhausted::Block;
     let (topic, partition, offset) = record.place();
     let Trouble {
         attempts, is_dead, ..
     } = trouble;
-    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, attempts, is_dead, error = trouble.error, "a record failed");
+    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, attempts, is_dead, is_crowded, error = trouble.error, "a record failed");
     if is_dead {
         return bury(shared, record, trouble).await;
     }
@@ -154,6 +156,7 @@ fn succeed(
         Outcome::RequeueRateLimited => backoff(shared, record),
         // `Done`, and what later versions have.
         _ => {
+            record.tenure.succeeded(record, &shared.settings.order);
             finish(shared, record, trouble.is_some());
             shared.counts.finished.add(1);
             return Next::Gone;
