@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use common::{Cluster, Notes, Run, builder, cluster, produce, produce_to, run, text, until};
 use keyqueue_kafka::{Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -350,6 +351,35 @@ async fn while_nothing_succeeds_nothing_is_given_up_for_want_of_room() {
     let (_cluster, run) = failing_keys(true).await;
     until("many retries", || run.consumer.status().retries > 300).await;
     assert_eq!(run.consumer.status().skipped, 0);
+    run.end().await.expect("no error");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn a_record_is_finished_when_its_dead_letter_is_acknowledged() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    produce(&cluster, &[(Some("bad"), Some("0"))]).await;
+    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
+    cluster.request_errors(RDKafkaApiKey::Produce, &[error; 3]);
+    let builder = builder(&cluster).retries(0).dead_letters("dead");
+    let run = run(builder, |_| async { Err::<(), _>("no") });
+    let partition = || run.consumer.status().partitions.first().cloned();
+    let mut refused = 0;
+    until("it has its letter", || {
+        let found = partition();
+        let oldest = found
+            .as_ref()
+            .and_then(|partition| partition.oldest.as_ref());
+        refused += u32::from(oldest.is_some_and(|oldest| oldest.doing == Doing::Unburied));
+        let (is_finished, letters) = (
+            found.is_some_and(|partition| partition.base == 1),
+            run.consumer.status().dead_letters,
+        );
+        assert!(!is_finished || letters == 1);
+        is_finished
+    })
+    .await;
+    assert!(refused > 0);
     run.end().await.expect("no error");
 }
 

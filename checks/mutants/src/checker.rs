@@ -27,8 +27,8 @@ pub(crate) struct Run {
 }
 
 /// A checker and a part of it: `loom adds handle`, `shuttle crowd`, `unit timer::wheel`, `test
-/// queue`, `miri visibility canceller`, `nats marks`, `fleet lost`, `kube mock lists`, `stress values`, `model`, `ownership`.
-/// The second word is the test binary (for `miri` and `kube` also `unit`), or for unit tests, those of keyqueue-nats and
+/// queue`, `miri visibility canceller`, `nats marks`, `fleet lost`, `kube mock lists`, `kafka handlers room`, `stress values`, `model`, `ownership`.
+/// The second word is the test binary (for `miri`, `kube` and `kafka` also `unit`), or for unit tests, those of keyqueue-nats and
 /// the lives of keyqueue-soak the filter; the third selects the tests that have it in their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Checker<'a> {
@@ -45,7 +45,7 @@ impl<'a> Checker<'a> {
         let known = match kind {
             "model" | "ownership" => part.is_empty(),
             "loom" | "shuttle" | "unit" | "test" | "stress" | "miri" | "nats" | "fleet"
-            | "kube" | "board" => !part.is_empty(),
+            | "kube" | "kafka" | "board" => !part.is_empty(),
             _ => false,
         };
         ensure!(known && words.next().is_none(), "`{text}` is no checker");
@@ -102,6 +102,8 @@ impl<'a> Checker<'a> {
             "board" => (kind, format!("test -p keyqueue-board --test {part}")),
             "kube" if part == "unit" => (kind, "test -p keyqueue-kube --lib".to_owned()),
             "kube" => (kind, format!("test -p keyqueue-kube --test {part}")),
+            "kafka" if part == "unit" => (kind, "test -p keyqueue-kafka --lib".to_owned()),
+            "kafka" => (kind, format!("test -p keyqueue-kafka --test {part}")),
             _ => {
                 // With the features of both packages, whichever has the tests: the crate is built once for all.
                 const BOTH: &str = "keyqueue -p keyqueue-tests";

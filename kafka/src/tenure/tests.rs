@@ -293,3 +293,17 @@ fn what_is_written_by_key_is_short() {
         written.text.chars().count()
     );
 }
+
+#[test] // R3
+fn what_has_no_room_in_the_metadata_is_counted() {
+    let tenure = tenure(false, Some(0), None);
+    let records: Vec<_> = (0..400).map(|offset| record(&tenure, offset, 0)).collect();
+    tenure.begin(&records);
+    let odd = records.iter().filter(|record| record.offset % 2 == 1);
+    odd.for_each(|record| _ = tenure.finish(record));
+    let snapshot = tenure.snapshot(Metadata::Wide(20), true);
+    let written = snapshot.expect("something has changed").written;
+    let stored = metadata::read(0, &written.text).expect("some have room");
+    assert!(stored.beyond.end() > 0 && written.left_out > 0);
+    assert_eq!(stored.beyond.end() + written.left_out, 400);
+}
