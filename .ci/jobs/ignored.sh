@@ -7,4 +7,4 @@ cargo test --bins --test queue -- --ignored --nocapture --test-threads=1
 KEYQUEUE_NIGHT=1 cargo test -p keyqueue --test memory
 cargo test --release -p keyqueue-board --all-features --test million -- --ignored --nocapture
 kafka/broker.sh
-cargo test -p ledger -- --ignored --nocapture --test-threads=1
+KEYQUEUE_MIX_MINUTES=120 cargo test -p ledger -- --ignored --nocapture --test-threads=1

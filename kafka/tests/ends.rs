@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use common::{Notes, builder, cluster, produce, run, until};
 use keyqueue_kafka::{Consumer, Error, Exhausted, Metadata, Room};
+use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::sleep;
 
@@ -110,6 +111,32 @@ async fn a_commit_that_fails_is_seen_and_tried_again() {
     sleep(Duration::from_millis(200)).await;
     let ended = run.end().await.expect("no error");
     assert_eq!((ended.finished, ended.left), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R6
+async fn a_coordinator_that_moves_gets_what_follows() {
+    let cluster = common::Cluster::new(2).expect("a mock cluster");
+    cluster.create_topic("topic", 1, 2).expect("a topic");
+    let group = || MockCoordinator::Group("group".to_owned());
+    cluster.coordinator(group(), 1).expect("a coordinator");
+    let run = run(builder(&cluster), |_| async {});
+    for (coordinator, count) in [(2, 1), (1, 2), (2, 3)] {
+        produce(&cluster, &[(Some("a"), Some("x"))]).await;
+        until("it is committed", || {
+            let status = run.consumer.status();
+            let partition = status.partitions.first();
+            partition.is_some_and(|partition| partition.committed == Some(count))
+        })
+        .await;
+        cluster
+            .coordinator(group(), coordinator)
+            .expect("a coordinator");
+    }
+    let ended = run.end().await.expect("no error");
+    assert_eq!(
+        (ended.finished, ended.uncommitted, ended.is_lost),
+        (3, 0, false)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6

@@ -93,6 +93,30 @@ impl Lab {
         Ok(())
     }
 
+    /// Goes on with another topic, with these settings.
+    pub fn change_topic(&mut self, topic: &str, settings: &[(&str, &str)]) -> Result<()> {
+        self.create(topic, 1, settings)?;
+        self.topic = topic.to_owned();
+        self.producing = Producing::new(&self.servers, topic)?;
+        Ok(())
+    }
+
+    /// How many records the log of the first partition has, which are fewer than its offsets if it was compacted.
+    pub fn records(&self) -> Result<u64> {
+        let consumer: BaseConsumer = self.client().set("group.id", "counts").create()?;
+        let (_, end) = consumer.fetch_watermarks(&self.topic, 0, PATIENCE)?;
+        let mut from = TopicPartitionList::new();
+        from.add_partition_offset(&self.topic, 0, Offset::Beginning)?;
+        consumer.assign(&from)?;
+        for count in 1.. {
+            let message = consumer.poll(PATIENCE).context("a record")??;
+            if message.offset() + 1 >= end {
+                return Ok(count);
+            }
+        }
+        Ok(0)
+    }
+
     /// Starts a member.
     pub fn join(&mut self, name: &str) -> Result<()> {
         let mut command = Command::new(&self.program);
@@ -107,8 +131,20 @@ impl Lab {
         Ok(())
     }
 
+    fn id(&self, name: &str) -> Result<u32> {
+        Ok(self.members.get(name).context("no such member")?.id())
+    }
+
+    /// The most memory that a member has had, in MiB.
+    pub fn memory(&self, name: &str) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id(name)?))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        Ok(kib.context("a number of kB")?.parse::<u64>()? / 1024)
+    }
+
     fn signal(&self, name: &str, signal: Signal) -> Result<()> {
-        let id = self.members.get(name).context("no such member")?.id();
+        let id = self.id(name)?;
         let pid = Pid::from_raw(i32::try_from(id)?).context("a process")?;
         Ok(kill_process(pid, signal)?)
     }

@@ -351,6 +351,101 @@ fn metadata_of_another_program_is_ignored() -> Result<()> {
     })
 }
 
+/// Handles a posting that takes a minute, and these many behind it, of 50 accounts, and returns the metadata of that.
+fn all_but_the_first(lab: &mut Lab, behind: u64) -> Result<String> {
+    lab.producing.one("slow", 20)?;
+    lab.producing.produce(behind, 50, 20)?;
+    lab.producing.flush()?;
+    lab.join("first")?;
+    lab.finished(behind)?;
+    let mut found = String::new();
+    for _ in 0..100 {
+        let (_, offset, text) = lab.stored()?.remove(0);
+        // Once more, as the first commit may have come before the last posting.
+        if offset == Some(0) && !text.is_empty() && text == found {
+            break;
+        }
+        found = text;
+        sleep(Duration::from_millis(1000));
+    }
+    lab.kill("first")?;
+    lab.options
+        .retain(|option| option != "--slow" && option != "slow");
+    Ok(found)
+}
+
+#[test] // R1
+fn metadata_about_a_log_that_was_written_again_is_ignored() -> Result<()> {
+    scenario("before", 1, &["--slow", "slow", "--work", "0"], |lab| {
+        let metadata = all_but_the_first(lab, 1_000)?;
+        // The log is as long, but another one.
+        lab.change_topic("afterwards", &[])?;
+        for number in 0..2_000 {
+            lab.producing.one(&format!("b{}", number % 50), 20)?;
+        }
+        lab.producing.flush()?;
+        // The first member's session has not ended.
+        lab.group = "afterwards-group".to_owned();
+        lab.store(0, 0, &metadata)?;
+        lab.join("second")?;
+        lab.finished(3_000)?;
+        sound(&lab.witness.judge(&lab.producing.produced));
+        println!("{}", lab.end("second")?);
+        Ok(())
+    })
+}
+
+#[test] // R1, R3
+fn a_log_that_is_compacted_under_what_is_remembered_loses_and_repeats_nothing() -> Result<()> {
+    scenario(
+        "uncompacted",
+        1,
+        &["--slow", "slow", "--work", "0"],
+        |lab| {
+            let settings = [
+                ("cleanup.policy", "compact"),
+                ("segment.ms", "1000"),
+                ("min.cleanable.dirty.ratio", "0.01"),
+            ];
+            lab.change_topic("compacted", &settings)?;
+            all_but_the_first(lab, 3_000)?;
+            sleep(Duration::from_millis(1100));
+            // Of each account another one: of those before none is kept, but those that were written last.
+            lab.producing.produce(50, 50, 20)?;
+            lab.producing.flush()?;
+            lab.until("compaction", |lab| {
+                lab.records().is_ok_and(|records| records < 500)
+            })?;
+            println!("{} of 3051 records are left", lab.records()?);
+            lab.join("second")?;
+            lab.judge()?;
+            lab.committed()?;
+            let seen = lab.judge()?;
+            sound(&seen);
+            assert_eq!(seen.repeated, 0);
+            println!("{}", lab.end("second")?);
+            Ok(())
+        },
+    )
+}
+
+#[test] // R5
+fn the_memory_of_the_process_is_bounded() -> Result<()> {
+    let options = ["--room", "1000", "--work", "200"];
+    scenario("memory", 1, &options, |lab| {
+        lab.producing.produce(20_000, 5_000, 10_000)?;
+        lab.producing.flush()?;
+        lab.join("first")?;
+        lab.finished(1_000)?;
+        let memory = lab.memory("first")?;
+        println!("{memory} MiB, with 10 MB in the room, and a log of 200 MB");
+        // The room, what is prefetched (8 MiB), a response on its way, and the process.
+        assert!(memory < 80, "{memory}");
+        println!("{}", lab.end("first")?);
+        Ok(())
+    })
+}
+
 #[test] // R1
 fn a_log_that_was_cut_beyond_the_committed_offset_is_read_on() -> Result<()> {
     scenario("cut", 1, COOPERATIVE, |lab| {

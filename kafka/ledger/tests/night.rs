@@ -3,7 +3,7 @@
 mod common;
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use common::{scenario, sound};
@@ -180,4 +180,78 @@ fn a_member_that_is_stopped_beyond_its_session_commits_nothing_when_it_wakes() -
         println!("{} repeated", seen.repeated);
         Ok(())
     })
+}
+
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+}
+
+#[test] // R1, R2
+#[ignore = "takes long: the job `ignored` runs it"]
+fn a_random_mix_loses_nothing_and_keeps_the_order() -> Result<()> {
+    let Some(mut brokers) = Brokers::start(1)? else {
+        return Ok(());
+    };
+    let number = |name, default| {
+        let text = std::env::var(name).ok();
+        text.and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let minutes = number("KEYQUEUE_MIX_MINUTES", 10);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let seed = number("KEYQUEUE_MIX_SEED", now.as_secs());
+    println!("{minutes} minutes; KEYQUEUE_MIX_SEED={seed}");
+    let mut dice = Dice(seed.max(1));
+    let mut lab = Lab::new(
+        env!("CARGO_BIN_EXE_ledger").as_ref(),
+        &brokers.servers(),
+        "mix",
+        6,
+    )?;
+    let protocols = [
+        "session.timeout.ms=6000",
+        "partition.assignment.strategy=range",
+        "group.protocol=consumer",
+    ];
+    let protocol = protocols[dice.below(3) as usize];
+    lab.options = ["--set", protocol].map(Into::into).into();
+    let (end, mut next) = (Instant::now() + Duration::from_secs(60 * minutes), 0);
+    while Instant::now() < end {
+        lab.producing.produce(dice.below(3_000), 200, 20)?;
+        let members = lab.members();
+        let any = members.get(dice.below(members.len().max(1) as u64) as usize);
+        match (dice.below(20), any) {
+            (0, _) => {
+                brokers.kill(0);
+                sleep(Duration::from_secs(dice.below(5)));
+                brokers.revive()?;
+            }
+            (1..=4, Some(member)) => lab.kill(member)?,
+            (5..=8, Some(member)) => _ = lab.end(member)?,
+            (9..=11, Some(member)) => {
+                lab.stop(member)?;
+                sleep(Duration::from_millis(dice.below(2_000)));
+                lab.go_on(member)?;
+            }
+            _ if members.len() < 4 => {
+                next += 1;
+                lab.join(&format!("m{next}"))?;
+            }
+            _ => {}
+        }
+        sleep(Duration::from_millis(dice.below(3_000)));
+    }
+    lab.join("last")?;
+    lab.producing.flush()?;
+    let seen = lab.judge()?;
+    sound(&seen);
+    println!("{protocol}, {next} members: {} repeated", seen.repeated);
+    lab.committed()
 }
