@@ -6,6 +6,7 @@ mod wait;
 
 use std::env;
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::net::TcpListener;
 use std::thread;
@@ -30,11 +31,17 @@ pub fn skipped(why: &str) {
     assert!(!is_strict, "{why}");
 }
 
-/// Ports of this machine that were free a moment ago.
+/// Ports of this machine that were free a moment ago. They are below those that systems give to clients (from 32 768 on): one of
+/// these could be a client's by the time when a server that was killed is started again.
 pub fn free_ports<const N: usize>() -> io::Result<[u16; N]> {
-    let listeners = (0..N).map(|_| TcpListener::bind("127.0.0.1:0"));
+    let first = RandomState::new().hash_one(N) % 20_000;
+    let candidates = (0..20_000).map(|step| 10_000 + ((first + step) % 20_000) as u16);
+    let free = candidates.filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
     // All are bound at once, so that they differ.
-    let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
+    let listeners: Vec<_> = free.take(N).collect();
+    if listeners.len() < N {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
     let mut ports = [0; N];
     for (port, listener) in ports.iter_mut().zip(listeners) {
         *port = listener.local_addr()?.port();
