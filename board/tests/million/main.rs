@@ -32,6 +32,8 @@ async fn a_page_of_a_million_keys_takes_bounded_time_and_memory() {
         "/q/mails/keys?state=delayed",
         "/q/mails/keys?search=key-0999999",
         "/q/mails/keys?search=nothing",
+        "/q/mails/keys?sort=age",
+        "/q/mails/keys?sort=error&from=9999",
         "/q/mails/dead",
         "",
     ];
