@@ -451,9 +451,12 @@ mod tests {
         }
 
         fn act(&self, _: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
-            let act = |number: &u64| match *number >= self.0 && number % 2 == 0 || self.0 == 1 {
-                true => Err(Refused::Server("slow".into())),
-                false => Ok(lock(&self.1).push(*number)),
+            let act = |number: &u64| {
+                if self.0 == 1 || *number >= self.0 && number.is_multiple_of(2) {
+                    return Err(Refused::Server("slow".into()));
+                }
+                lock(&self.1).push(*number);
+                Ok(())
             };
             numbers.iter().map(act).collect()
         }
