@@ -3,6 +3,7 @@
 mod actions;
 mod common;
 mod hostile;
+mod lists;
 mod meant;
 mod refused;
 mod values;

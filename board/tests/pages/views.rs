@@ -6,7 +6,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
-use crate::common::{Answer, HOUR, Site};
+use crate::common::{HOUR, Site};
 use keyqueue_board::Board;
 
 #[tokio::test] // X2
@@ -188,133 +188,6 @@ async fn dead_letters_show_key_error_and_history() {
         site.get("/queues/q/mails/dead/999").await.status,
         StatusCode::NOT_FOUND
     );
-}
-
-/// The keys of a list, in its order.
-async fn listed(site: &Site, path: &str) -> Vec<String> {
-    let list = site.json(&format!("/queues/q/mails/{path}")).await;
-    let rows = list["rows"].as_array().unwrap().iter();
-    rows.map(|row| row["key"].as_str().unwrap().to_owned())
-        .collect()
-}
-
-#[tokio::test] // X2
-async fn lists_are_sorted_by_age_due_time_attempts_and_error() {
-    let site = Site::new();
-    let queue = site.queue();
-    queue.add_all([
-        "z/bad-1".into(),
-        "a/bad-2".into(),
-        "m/bad-3".into(),
-        "a/fail".into(),
-    ]);
-    site.work().await;
-    for (key, hours) in [("a/c", 3), ("a/a", 1), ("a/b", 2)] {
-        queue.add_after(key.into(), hours * HOUR);
-    }
-    for (path, keys) in [
-        ("keys?sort=due", &["a/fail", "a/a", "a/b", "a/c"][..]),
-        ("keys?sort=due&from=1", &["a/a", "a/b", "a/c"]),
-        ("keys?sort=due&search=a/&from=3", &["a/c"]),
-        ("keys?sort=due&state=queued", &[]),
-        ("dead", &["z/bad-1", "a/bad-2", "m/bad-3"]),
-        ("dead?sort=age", &["m/bad-3", "a/bad-2", "z/bad-1"]),
-        ("dead?sort=error", &["a/bad-2", "m/bad-3", "z/bad-1"]),
-        ("dead?sort=error&from=2", &["z/bad-1"]),
-    ] {
-        assert_eq!(listed(&site, path).await, keys, "{path}");
-    }
-    for sort in ["error", "attempts"] {
-        let keys = listed(&site, &format!("keys?sort={sort}")).await;
-        assert_eq!((keys.len(), &*keys[0]), (4, "a/fail"), "{sort}");
-    }
-    queue.add_all(["1".into(), "2".into()]);
-    let old = queue.try_get().unwrap();
-    let held = async |from: f64| {
-        let keys = site.json("/queues/q/mails/keys?state=processing").await;
-        keys["rows"][0]["held"].as_f64().unwrap() > from
-    };
-    while !held(0.01).await {}
-    let _new = queue.try_get().unwrap();
-    let keys = listed(&site, "keys?sort=age&state=processing").await;
-    assert_eq!((keys.len(), &keys[0]), (2, &*old));
-    let page = site.get("/queues/q/mails/keys?sort=due&search=a").await;
-    page.has(&[
-        "aria-sort=\"ascending\"",
-        "?search=a&amp;sort=age",
-        "name=\"sort\" value=\"due\"",
-    ]);
-}
-
-#[tokio::test] // X2
-async fn letters_are_grouped_by_error_whatever_numbers_and_keys_it_has() {
-    let site = Site::new();
-    let keys = (0..20).map(|n| format!("a/bad-{n}"));
-    site.queue().add_all(keys.chain(["bad".into()]));
-    site.work().await;
-    let errors = site.json("/queues/q/mails/dead?group=error").await;
-    assert_eq!(
-        (&errors[0]["error"], &errors[0]["count"]),
-        (&"no such address: …".into(), &20.into())
-    );
-    assert_eq!(errors[1]["error"], "no such address: bad");
-    let page = site.get("/queues/q/mails/dead?group=error").await;
-    page.has(&["?search=no%20such%20address%3A\"", "Letter by letter"]);
-    let one = site
-        .json("/queues/q/mails/dead?group=error&search=bad-7")
-        .await;
-    assert_eq!(
-        (one.as_array().unwrap().len(), &one[0]["count"]),
-        (1, &1.into())
-    );
-}
-
-#[tokio::test] // X2
-async fn a_page_has_a_link_to_the_one_before() {
-    let site = Site::new();
-    let names = |kind| (0..170).map(move |n| format!("a/{kind}-{n:03}"));
-    site.queue().add_all(names("bad"));
-    site.work().await;
-    site.queue().add_all(names("key"));
-    for path in [
-        "dead",
-        "dead?sort=error",
-        "keys",
-        "keys?sort=error&search=key",
-    ] {
-        let mut page = site.get(&format!("/queues/q/mails/{path}")).await;
-        page.lacks(&["rel=\"prev\""]);
-        let mut seen = Vec::new();
-        let rows = |page: &Answer| page.text.matches("data-label=\"Key\"").count();
-        let follow = async |page: &Answer, rel: &str| {
-            let link = page.text.split(&format!("rel=\"{rel}\" href=\"")).nth(1)?;
-            let query = link.split('"').next()?.replace("&amp;", "&");
-            let list = path.split('?').next()?;
-            Some(site.get(&format!("/queues/q/mails/{list}{query}")).await)
-        };
-        while let Some(next) = follow(&page, "next").await {
-            seen.push(std::mem::replace(&mut page, next));
-        }
-        assert!((3..=4).contains(&seen.len()), "{path}: {}", seen.len());
-        while let Some(before) = seen.pop() {
-            page = follow(&page, "prev").await.unwrap();
-            let first = |page: &Answer| {
-                page.text
-                    .split("<tbody>")
-                    .nth(1)
-                    .map(|rows| rows[..200].to_owned())
-            };
-            assert_eq!(
-                (rows(&page), first(&page)),
-                (rows(&before), first(&before)),
-                "{path}"
-            );
-        }
-        page.lacks(&["rel=\"prev\""]);
-    }
-    // Beyond the end there is a way back, and a link from elsewhere leads to the first page.
-    let page = site.get("/queues/q/mails/dead?from=99999").await;
-    page.has(&["There is none from here on.", ">First page</a>"]);
 }
 
 #[tokio::test] // X2
