@@ -173,27 +173,17 @@ impl Consumer {
         let run = move || {
             let mut driver = match Driver::new(client, shared) {
                 Ok(driver) => driver,
-                Err(error) => {
-                    _ = to_us.send(Err(error));
-                    return;
-                }
+                Err(error) => return drop(to_us.send(Err(error))),
             };
-            match driver.run() {
-                // At once; leaving the group may take time.
-                Err(error) => _ = to_us.send(Err(error)),
-                Ok(ended) => {
-                    drop(driver);
-                    _ = to_us.send(Ok(ended));
-                }
-            }
+            let ended = driver.run();
+            // An error is told before the group is left, which may take time.
+            let _late = ended.is_err().then_some(driver);
+            _ = to_us.send(ended);
         };
         let started = thread::Builder::new()
             .name("keyqueue-kafka".into())
             .spawn(run);
-        started.map_err(|error| Error::Client {
-            doing: "starting a thread".into(),
-            source: error.into(),
-        })?;
+        started.map_err(Error::other("starting a thread"))?;
         // If it has ended already, the signal is not waited for.
         let result = match select(ended, pin!(signal)).await {
             Either::Left((result, _)) => result,
@@ -203,12 +193,7 @@ impl Consumer {
             }
         };
         drop(end);
-        result.unwrap_or_else(|_| {
-            Err(Error::Client {
-                doing: "running the driver".into(),
-                source: "its thread panicked".into(),
-            })
-        })
+        result.map_err(Error::other("the thread of the driver has panicked"))?
     }
 
     /// Returns what the consumer is doing: its partitions, and for each the oldest record that is not finished, since when, and why.

@@ -61,10 +61,18 @@ impl Error {
             KafkaError::ClientConfig(_, reason, field, value) => {
                 Error::config(field, value, reason)
             }
-            error => Error::Client {
-                doing,
-                source: error.into(),
-            },
+            error => Error::other(doing)(error),
+        }
+    }
+
+    pub(crate) fn other<E>(doing: impl Into<Cow<'static, str>>) -> impl FnOnce(E) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let doing = doing.into();
+        |error| Error::Client {
+            doing,
+            source: error.into(),
         }
     }
 

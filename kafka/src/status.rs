@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use metrics::{counter, gauge};
 
-use crate::driver::Driver;
 use crate::lock;
 use crate::shared::Shared;
 use crate::tenure::{Tenure, age};
@@ -130,6 +129,17 @@ impl Status {
             last_error: lock(&shared.last_error).clone(),
         }
     }
+
+    /// Sets the series.
+    pub(crate) fn show(&self, shared: &Shared) {
+        let group = &shared.settings.group;
+        for (name, count) in shared.counts.series() {
+            counter!(name, "group" => group.clone()).absolute(count);
+        }
+        self.partitions
+            .iter()
+            .for_each(|partition| partition.show(group));
+    }
 }
 
 impl PartitionStatus {
@@ -180,9 +190,7 @@ impl PartitionStatus {
             oldest,
         }
     }
-}
 
-impl PartitionStatus {
     /// Sets the gauges of the partition.
     fn show(&self, group: &str) {
         let labels = [
@@ -225,22 +233,5 @@ impl PartitionStatus {
             ..of
         }
         .show(group);
-    }
-}
-
-impl Driver {
-    /// Sets the series, and warns of stalls.
-    pub(crate) fn report(&mut self) {
-        let shared = self.shared();
-        let status = Status::of(shared, Instant::now());
-        let group = &shared.settings.group;
-        for (name, count) in shared.counts.series() {
-            counter!(name, "group" => group.clone()).absolute(count);
-        }
-        status
-            .partitions
-            .iter()
-            .for_each(|partition| partition.show(group));
-        self.warn_of_stalls(&status);
     }
 }

@@ -36,7 +36,7 @@ use crate::clerk::{Clerk, Commit, Job, Reply};
 use crate::client::{Client, Context, Event};
 use crate::shared::{Shared, Stop};
 use crate::tenure::Tenure;
-use crate::{Ended, Error, PartitionStatus, Status, lock};
+use crate::{Ended, Error, Status, lock};
 use rebalance::{Leaving, Rebalancing};
 
 /// The longest the driver sleeps, as the callbacks that wake it may be missed.
@@ -75,11 +75,8 @@ struct Assigned {
 impl Driver {
     pub(crate) fn new(client: Client, shared: Arc<Shared>) -> Result<Self, Error> {
         let client = Arc::new(client);
-        let thread = |error: std::io::Error| Error::Client {
-            doing: "starting a thread".into(),
-            source: error.into(),
-        };
-        let clerk = Clerk::start(Arc::clone(&client), Arc::clone(&shared)).map_err(thread)?;
+        let clerk = Clerk::start(Arc::clone(&client), Arc::clone(&shared));
+        let clerk = clerk.map_err(Error::other("starting a thread"))?;
         let topics: Vec<_> = shared.settings.topics.iter().map(String::as_str).collect();
         client
             .subscribe(&topics)
@@ -138,7 +135,10 @@ impl Driver {
         let mut busy = self.poll_events()?;
         while let Ok(reply) = self.clerk.replies.try_recv() {
             busy = true;
-            self.hear(reply)?;
+            match reply {
+                Reply::Loaded(id, loaded) => self.assign(id, loaded)?,
+                Reply::Committed(id, failed) => self.note_committed(id, failed),
+            }
         }
         if self.leaving.is_none() {
             match self.shared.stop() {
@@ -182,15 +182,12 @@ impl Driver {
         // A poll that has served a log line or an event returns nothing, as one that found nothing.
         let mut nothing = 0;
         while nothing < EVENTS {
-            match client.poll(Duration::ZERO) {
+            let polled = client.poll(Duration::ZERO);
+            busy |= polled.is_some();
+            match polled {
                 None => nothing += 1,
-                Some(polled) => {
-                    busy = true;
-                    match polled {
-                        Ok(message) => self.stray(&message),
-                        Err(error) => self.note_error(error)?,
-                    }
-                }
+                Some(Ok(message)) => self.stray(&message),
+                Some(Err(error)) => self.note_error(error)?,
             }
         }
         let events = client.context().events();
@@ -237,19 +234,40 @@ impl Driver {
         }
     }
 
-    fn hear(&mut self, reply: Reply) -> Result<(), Error> {
-        match reply {
-            Reply::Loaded(id, loaded) => self.assign(id, loaded),
-            Reply::Committed(id, failed) => {
-                self.note_committed(id, failed);
-                Ok(())
-            }
-        }
-    }
-
     fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
+    }
+
+    /// Sets the series, and warns of stalls.
+    fn report(&mut self) {
+        let status = Status::of(&self.shared, Instant::now());
+        status.show(&self.shared);
+        self.warn_of_stalls(&status);
+    }
+
+    /// Warns once of each record that has become a stall.
+    fn warn_of_stalls(&mut self, status: &Status) {
+        let mut stalls = BTreeSet::new();
+        for partition in &status.partitions {
+            let Some(oldest) = partition.oldest.as_ref().filter(|oldest| oldest.is_stalled) else {
+                continue;
+            };
+            let stall = (partition.topic.clone(), partition.partition, oldest.offset);
+            if !self.stalls.contains(&stall) {
+                let (topic, records) = (&partition.topic, partition.records);
+                let (partition, offset, key, doing) = (
+                    partition.partition,
+                    oldest.offset,
+                    &oldest.key,
+                    oldest.doing,
+                );
+                let error = oldest.error.as_deref().unwrap_or_default();
+                tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, ?key, age = ?oldest.age, %doing, error, records, "a partition stalls");
+            }
+            stalls.insert(stall);
+        }
+        self.stalls = stalls;
     }
 }
 
@@ -258,34 +276,4 @@ enum Turn {
     Idle,
     Full,
     Ended(Ended),
-}
-
-impl Driver {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// Warns once of each record that has become a stall.
-    pub(crate) fn warn_of_stalls(&mut self, status: &Status) {
-        let mut stalls = BTreeSet::new();
-        for partition in &status.partitions {
-            let Some(oldest) = partition.oldest.as_ref().filter(|oldest| oldest.is_stalled) else {
-                continue;
-            };
-            let stall = (partition.topic.clone(), partition.partition, oldest.offset);
-            if !self.stalls.contains(&stall) {
-                let PartitionStatus {
-                    topic,
-                    partition,
-                    records,
-                    ..
-                } = partition;
-                let (offset, key, doing) = (oldest.offset, &oldest.key, oldest.doing);
-                let error = oldest.error.as_deref().unwrap_or_default();
-                tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, ?key, age = ?oldest.age, %doing, error, records, "a partition stalls");
-            }
-            stalls.insert(stall);
-        }
-        self.stalls = stalls;
-    }
 }
