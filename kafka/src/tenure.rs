@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use keyqueue::track::{Begun, Progress, Tracker};
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 
 use crate::OrderBy;
 use crate::bell::Bell;
@@ -46,8 +46,8 @@ pub(crate) struct Tenure {
     state: Mutex<State>,
     running: AtomicUsize,
     revoked: AtomicBool,
-    cancelled: AtomicBool,
-    cancel: Notify,
+    /// Without permits, and closed when the tenure is cancelled.
+    cancel: Semaphore,
     /// There are keys that fail; and they take more than their share of the room.
     fails: AtomicBool,
     crowded: AtomicBool,
@@ -139,8 +139,7 @@ impl Tenure {
             state: Mutex::new(state),
             running: AtomicUsize::new(0),
             revoked: AtomicBool::new(false),
-            cancelled: AtomicBool::new(false),
-            cancel: Notify::new(),
+            cancel: Semaphore::const_new(0),
             fails: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             bell,
@@ -239,20 +238,13 @@ impl Tenure {
 
     /// Cancels the handlers that run, at their next await point. For a tenure that is revoked.
     pub(crate) fn cancel(&self) {
-        // Ordering: SeqCst; before the notification, and seen by each that registers after it.
-        self.cancelled.store(true, Ordering::SeqCst);
-        self.cancel.notify_waiters();
+        self.cancel.close();
     }
 
     /// Is ready when the tenure is cancelled.
     pub(crate) async fn cancelled(&self) {
-        let notified = self.cancel.notified();
-        let mut notified = std::pin::pin!(notified);
-        notified.as_mut().enable();
-        // Ordering: SeqCst; it is registered now, so either this sees the flag, or the notification comes.
-        if !self.cancelled.load(Ordering::SeqCst) {
-            notified.await;
-        }
+        // An error: it is closed.
+        _ = self.cancel.acquire().await;
     }
 
     /// What is to be committed: `None` if nothing was read, or nothing has changed since the last commit.
