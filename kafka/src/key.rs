@@ -26,9 +26,9 @@ pub enum OrderBy {
 type Order = dyn Fn(&Record) -> Option<Vec<u8>> + Send + Sync;
 
 impl OrderBy {
-    /// Orders by what a function says of a record: a part of its key, a header, a field of its payload. It is called by
-    /// the thread that receives records, and has to return the same for a record each time. If it panics, the record waits for all
-    /// records for which it did.
+    /// Orders by what a function says of a record: a part of its key, a header, a field of its payload. It is called by the
+    /// thread that receives records, and again when a record fails or is given back, and has to return the same for it each time. If
+    /// it panics, the record waits for all records for which it did.
     ///
     /// ```
     /// use keyqueue_kafka::OrderBy;
