@@ -25,7 +25,7 @@ use crate::work::{self, Waits};
 use crate::{Ended, Error, Record, Status, lock};
 
 /// A member of a consumer group, which handles the records of its partitions: those of different keys at the same time, those
-/// of a key one after the other. See the [crate](crate).
+/// of a key one after the other. See the [crate].
 ///
 /// A clone is the same consumer.
 #[derive(Clone)]
