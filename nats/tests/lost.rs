@@ -4,14 +4,18 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyqueue_nats::{Coalesce, Config, Fleet, Outcome, Producer, Verdict};
-use servers::Proxy;
+use async_nats::jetstream;
+use futures_util::TryStreamExt;
+use keyqueue_nats::{Coalesce, Config, Fleet, Outcome, Producer, Verdict, create};
+use servers::nats::Servers;
+use servers::{Proxy, until};
 use tokio::time::sleep;
 
-use common::{Log, Seen, config, created, drained, seen};
+use common::{DONE, Log, Seen, config, created, drained, logged, seen};
 
 async fn nothing_old_after_new(coalesce: Coalesce) {
     let config = Config {
@@ -92,4 +96,47 @@ async fn by_the_replica() {
 #[tokio::test]
 async fn never() {
     nothing_old_after_new(Coalesce::Never).await;
+}
+
+/// N7: a server of a cluster that was killed and is back may lead a new consumer, and has messages that others have removed. The consumers of a
+/// fleet are led by the servers that lead their streams.
+#[tokio::test]
+async fn a_consumer_is_led_by_the_leader_of_its_stream() {
+    const PARTITIONS: u16 = 8;
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut servers) = Servers::prepare(directory.path(), 3).unwrap() else {
+        return;
+    };
+    servers.start().unwrap();
+    let client = servers.ready().await.unwrap();
+    let config = Config {
+        partitions: PARTITIONS,
+        replicas: 3,
+        lease: Duration::from_secs(4),
+        ..config()
+    };
+    until("the servers have elected", async || {
+        create(&client, &config).await.is_ok()
+    })
+    .await;
+    let log = Log::default();
+    let replica = logged(client.clone(), &config, "a", &log, |_| ready(DONE)).await;
+    let context = jetstream::new(client);
+    let is_together = async |partition| {
+        let stream = context.get_stream(format!("WORK-8-{partition}")).await?;
+        let leads = stream.cached_info().cluster.clone().unwrap().leader;
+        let mut consumers = stream.consumers();
+        let consumer = consumers.try_next().await?.ok_or("there is none yet")?;
+        Ok::<bool, async_nats::Error>(consumer.cluster.unwrap().leader == leads)
+    };
+    until("the leaders are the same", async || {
+        let mut together = 0;
+        for partition in 0..PARTITIONS {
+            together += u16::from(matches!(is_together(partition).await, Ok(true)));
+        }
+        // One stream may have changed its leader since.
+        together + 1 >= PARTITIONS
+    })
+    .await;
+    replica.leave().await;
 }

@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::kv::Store;
-use async_nats::jetstream::message::{PublishMessage, StreamMessage};
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use async_nats::jetstream::message::PublishMessage;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
+use super::bucket::last;
 use super::receive::Higher;
 use crate::scan::scan;
 use crate::{Config, Fence};
@@ -122,7 +122,7 @@ impl Attempts {
         }
         let [failed, died] = [FAILED, DIED].map(async |kind| {
             let subject = format!("{}{token}", prefix(shared, fence, LETTERS[kind]));
-            let record = last(shared, &subject).await?;
+            let record = last(&shared.counts, &subject).await?;
             Ok::<_, async_nats::Error>(record.map_or(0, |record| count(&record.payload)))
         });
         let (failed, died) = tokio::try_join!(failed, died)?;
@@ -139,7 +139,7 @@ impl Attempts {
         former: Fence,
     ) -> Result<(), async_nats::Error> {
         let subject = format!("{}{}", prefix(shared, former, IN_HAND), former.epoch);
-        if let Some(record) = last(shared, &subject).await? {
+        if let Some(record) = last(&shared.counts, &subject).await? {
             let names = std::str::from_utf8(&record.payload)?.split_whitespace();
             self.counts().accused.extend(names.map(str::to_owned));
         }
@@ -289,7 +289,7 @@ pub(crate) fn is_guilty(deaths: u32, config: &Config) -> bool {
 pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats::Error> {
     let Fence { partition, epoch } = fence;
     let subject = epoch_of(&shared.counts, &shared.config, partition);
-    let (highest, revision) = match last(shared, &subject).await? {
+    let (highest, revision) = match last(&shared.counts, &subject).await? {
         Some(record) => {
             let text = std::str::from_utf8(&record.payload)?;
             (text.parse()?, record.sequence)
@@ -304,16 +304,6 @@ pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats
         .expected_last_subject_sequence(revision);
     shared.context.send_publish(subject, record).await?.await?;
     Ok(())
-}
-
-/// Reads a record from the leader of the bucket's stream.
-async fn last(shared: &Shared, subject: &str) -> Result<Option<StreamMessage>, async_nats::Error> {
-    let stream = &shared.counts.stream;
-    match stream.get_last_raw_message_by_subject(subject).await {
-        Ok(record) => Ok(Some(record)),
-        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The count that a record has. One that the server has left for a record that was removed has none.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::context::{Context, PublishErrorKind};
 use async_nats::jetstream::kv::{Entry, Operation, Store, Watch};
-use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use futures_util::StreamExt;
 use tokio::time::{sleep, timeout};
@@ -82,20 +82,12 @@ impl Bucket {
     /// be read.
     pub(super) async fn read(&self, key: Key) -> Option<Input> {
         let subject = self.subject(&key);
-        let read = self.store.stream.get_last_raw_message_by_subject(&subject);
-        match timeout(self.limit, read).await {
-            Ok(Ok(message)) => Some(Input::Seen {
+        match timeout(self.limit, last(&self.store, &subject)).await {
+            Ok(Ok(record)) => Some(Input::Seen {
                 key,
-                value: decode(&message.payload),
-                revision: message.sequence,
+                value: record.as_ref().and_then(|record| decode(&record.payload)),
+                revision: record.map_or(0, |record| record.sequence),
             }),
-            Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
-                Some(Input::Seen {
-                    key,
-                    value: None,
-                    revision: 0,
-                })
-            }
             Ok(Err(error)) => {
                 tracing::debug!(?key, %error, "a record cannot be read");
                 None
@@ -129,6 +121,18 @@ impl Bucket {
             }
             sleep(PAUSE).await;
         }
+    }
+}
+
+/// Reads a record from the leader of a bucket's stream.
+pub(super) async fn last(
+    store: &Store,
+    subject: &str,
+) -> Result<Option<StreamMessage>, async_nats::Error> {
+    match store.stream.get_last_raw_message_by_subject(subject).await {
+        Ok(record) => Ok(Some(record)),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -15,6 +15,10 @@
 //! * when the consumer has another leader than before ([`look`], each [`LOOK`]);
 //! * when the server counts messages as delivered and nothing is held here, twice in a row, and nothing has come between.
 //!
+//! The servers of a cluster let any of them lead a new consumer, also one that was killed and is not up to date. Such a server would send
+//! messages that a later one of their key has replaced, or that are acknowledged. So the consumer is moved to the server that leads the
+//! stream before it is pulled from.
+//!
 //! A message that it holds already is merged with its copy, and one that is handled is acknowledged again (`marks`).
 //!
 //! # Requests
@@ -27,6 +31,7 @@
 //! | --- | --- | --- |
 //! | create, list, look up or delete consumers; look up the stream, and what a former owner had in hand (`attempts`) | [`LIMIT`] | told, and all of it again after [`PAUSE`] |
 //! | note the epoch (`attempts`) | [`LIMIT`] | the same |
+//! | move the consumer, and look at it | [`PAUSE`] | again |
 //! | messages (`pull`) | 2 s of silence | another consumer |
 //! | look at the consumer, each [`LOOK`] | 2 s | another consumer |
 //! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
@@ -45,8 +50,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{self, AckPolicy, DeliverPolicy, PullConsumer, pull};
-use async_nats::jetstream::stream::ConsumerErrorKind;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
+use async_nats::jetstream::stream::{ClusterInfo, ConsumerErrorKind};
 use async_nats::jetstream::{self, ErrorCode};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -153,14 +158,33 @@ async fn begin(
         within(tenure, "noting the epoch", noted).await??;
         *is_noted = true;
     }
-    let consumer = consumer(shared, tenure).await?;
+    let mut consumer = consumer(shared, tenure).await?;
     let stream = shared.stream(tenure.fence);
-    let made = within(tenure, "looking up the stream", stream.get_info());
-    let made = made.await??.created.unix_timestamp_nanos();
-    let made = i64::try_from(made).unwrap_or(i64::MAX);
-    // Relaxed: only the task that receives reads it.
-    tenure.made.store(made, Relaxed);
-    Ok(consumer)
+    loop {
+        let info = within(tenure, "looking up the stream", stream.get_info());
+        let info = info.await??;
+        let made = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX);
+        // Relaxed: only the task that receives reads it.
+        tenure.made.store(made, Relaxed);
+        let wanted = leader(info.cluster.as_ref());
+        let leads = leader(consumer.cached_info().cluster.as_ref());
+        if shared.config.replicas == 1 || leads == wanted {
+            return Ok(consumer);
+        }
+        tenure.does("moving the consumer to the leader of the stream");
+        let name = tenure.consumer_name();
+        let subject = format!("CONSUMER.LEADER.STEPDOWN.{}.{name}", info.config.name);
+        let wanted = serde_json::json!({ "placement": { "preferred": wanted } });
+        let moved = shared.context.request(subject, &wanted);
+        // If it is lost or refused, it is sent again: what counts is where the consumer is then.
+        let _: Result<Result<serde_json::Value, _>, _> = timeout(PAUSE, moved).await;
+        sleep(PAUSE / 4).await;
+        let _ = timeout(PAUSE, consumer.info()).await;
+    }
+}
+
+fn leader(cluster: Option<&ClusterInfo>) -> Option<String> {
+    cluster.and_then(|cluster| cluster.leader.clone())
 }
 
 /// Sends a request that the partition waits for.
@@ -244,12 +268,7 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
 
 /// Looks at the consumer until something is wrong with it, and returns what. Lets the server confirm acknowledgements meanwhile.
 async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> String {
-    let leader = |info: &consumer::Info| {
-        info.cluster
-            .as_ref()
-            .and_then(|cluster| cluster.leader.clone())
-    };
-    let first = leader(consumer.cached_info());
+    let first = leader(consumer.cached_info().cluster.as_ref());
     let marks = &shared.marks[usize::from(tenure.fence.partition)];
     // What was handled, and may come again, has come.
     let mut is_again = marks.highest() == 0;
@@ -274,7 +293,7 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
         };
         // Also what has come with a former consumer, and was handled since.
         is_again = info.num_pending == 0 || info.delivered.stream_sequence >= marks.highest();
-        let now = leader(&info);
+        let now = leader(info.cluster.as_ref());
         if now != first && now.is_some() {
             return format!("the consumer has a new leader, {}", now.unwrap_or_default());
         }
