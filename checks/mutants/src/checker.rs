@@ -134,6 +134,37 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// The packages that have bugs, as arguments of a build for each part.
+pub(crate) const CORE: &[&str] = &["-p keyqueue --all-features"];
+// bookkeeper chooses a version of Kubernetes for keyqueue-kube. The features of keyqueue-kafka need libraries of the system.
+pub(crate) const OTHERS: &[&str] = &[
+    "-p keyqueue-nats -p keyqueue-nats-model -p keyqueue-board -p bookkeeper --all-features",
+    "-p keyqueue-kafka",
+];
+
+/// Builds what has bugs.
+///
+/// # Errors
+///
+/// If it cannot be built: the compiler names the lines.
+pub(crate) fn build(tree: &Tree, packages: &[&str]) -> Result<()> {
+    for packages in packages {
+        let built = Command::new("cargo")
+            .args(["check", "--quiet"])
+            .args(packages.split(' '))
+            .current_dir(&tree.root)
+            // It shares the dependencies of other checks.
+            .env("CARGO_TARGET_DIR", tree.target.join(".."))
+            .output()?;
+        ensure!(
+            built.status.success(),
+            "it does not build:\n{}",
+            text(&built)
+        );
+    }
+    Ok(())
+}
+
 fn text(output: &Output) -> String {
     let stdout = String::from_utf8_lossy(&output.stdout);
     format!("{stdout}{}", String::from_utf8_lossy(&output.stderr))

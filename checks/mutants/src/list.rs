@@ -1,8 +1,9 @@
 //! The list of bugs.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::checker::Checker;
 
@@ -13,7 +14,7 @@ pub(crate) struct Mutant {
     pub(crate) file: String,
     /// Stands once in the file.
     find: String,
-    replace: String,
+    pub(crate) replace: String,
     /// What has to notice, by [`Checker`].
     pub(crate) check: String,
 }
@@ -63,7 +64,7 @@ impl Mutant {
                     }
                 }
             }
-            _ => anyhow::bail!("{}: `{mark}{line}`", self.name),
+            _ => bail!("{}: `{mark}{line}`", self.name),
         }
         Ok(())
     }
@@ -72,17 +73,17 @@ impl Mutant {
         Checker::parse(&self.check).with_context(|| self.name.clone())
     }
 
-    /// The file with the bug in it.
-    pub(crate) fn planted_in(&self, text: &str) -> Result<String> {
-        let found = text.matches(&self.find).count();
+    /// The place in the file of what it replaces.
+    pub(crate) fn place_in(&self, text: &str) -> Result<Range<usize>> {
+        let mut found = text.match_indices(&self.find);
         let (name, file) = (&self.name, &self.file);
-        ensure!(
-            found == 1,
-            "{name}: what to replace stands {found} times in {file}"
-        );
-        let planted = text.replacen(&self.find, &self.replace, 1);
-        ensure!(planted != text, "{name}: nothing is replaced");
-        Ok(planted)
+        let (first, more) = (found.next(), found.count());
+        let (Some((start, _)), 0) = (first, more) else {
+            let times = more + usize::from(first.is_some());
+            bail!("{name}: what to replace stands {times} times in {file}");
+        };
+        ensure!(self.find != self.replace, "{name}: nothing is replaced");
+        Ok(start..start + self.find.len())
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
         assert!(mutants.len() >= 25, "{} bugs", mutants.len());
         for mutant in mutants {
             let text = std::fs::read_to_string(root().join(&mutant.file)).expect(&mutant.file);
-            let wrong = [mutant.planted_in(&text).err(), mutant.checker().err()];
+            let wrong = [mutant.place_in(&text).err(), mutant.checker().err()];
             errors.extend(wrong.into_iter().flatten().map(|error| error.to_string()));
             assert!(names.insert(mutant.name.clone()), "two {}", mutant.name);
         }
@@ -113,9 +114,10 @@ mod tests {
             panic!("one bug")
         };
         assert_eq!((&*mutant.file, &*mutant.name), ("f", "n"));
-        assert_eq!(mutant.planted_in("-a\nb\nd-").unwrap(), "-a\nc\nd-");
-        assert!(mutant.planted_in("a").is_err(), "not there");
-        assert!(mutant.planted_in("a\nb\nda\nb\nd").is_err(), "there twice");
+        assert_eq!(mutant.place_in("-a\nb\nd-").unwrap(), 1..6);
+        assert_eq!(mutant.replace, "a\nc\nd");
+        assert!(mutant.place_in("a").is_err(), "not there");
+        assert!(mutant.place_in("a\nb\nda\nb\nd").is_err(), "there twice");
         for wrong in [" a", "@@ n", "@@ n: w\n? model\n? model", "@@ n: w\n* a"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

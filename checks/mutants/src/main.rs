@@ -30,6 +30,9 @@ struct Options {
     /// Only the first of four parts of them, for example
     #[arg(long, value_name = "1/4", value_parser = part)]
     part: Option<(usize, usize)>,
+    /// Only build them, as many at once as are apart from each other
+    #[arg(long)]
+    build: bool,
     /// Run every checker of these groups (`unit`, `real`, `shuttle`, `loom`) on each, and add the ends to `matrix.txt`
     #[arg(long, value_name = "GROUP")]
     matrix: Vec<String>,
@@ -66,6 +69,9 @@ fn main() -> Result<ExitCode> {
         }
         return Ok(ExitCode::from(u8::from(broken > 0)));
     }
+    if options.build {
+        return build(&tree, mutants);
+    }
     let mut sound = Sound::new();
     let (mut survivors, mut broken) = (0, 0);
     for mutant in &mutants {
@@ -93,6 +99,20 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(survivors + broken > 0)))
 }
 
+/// Sees whether all bugs build.
+fn build(tree: &Tree, mutants: Vec<&Mutant>) -> Result<ExitCode> {
+    println!("{} bugs", mutants.len());
+    let is_core = |mutant: &&Mutant| mutant.file.starts_with("src/");
+    let (core, others): (Vec<_>, Vec<_>) = mutants.into_iter().partition(is_core);
+    for (packages, mut mutants) in [(checker::CORE, core), (checker::OTHERS, others)] {
+        while !mutants.is_empty() {
+            (_, mutants) = tree.with(&mutants, || checker::build(tree, packages))?;
+        }
+    }
+    println!("all build");
+    Ok(ExitCode::SUCCESS)
+}
+
 /// The checkers that pass without a bug, and how long a run of each may take.
 type Sound<'a> = BTreeMap<Checker<'a>, f64>;
 
@@ -111,5 +131,6 @@ fn plant<'a>(tree: &Tree, sound: &mut Sound<'a>, mutant: &'a Mutant) -> Result<R
             *new.insert(60.0 + 3.0 * run.seconds)
         }
     };
-    tree.with(mutant, || checker.run(tree, patience))
+    let (run, _) = tree.with(&[mutant], || checker.run(tree, patience))?;
+    Ok(run)
 }

@@ -125,13 +125,13 @@ impl Matrix {
         for mutant in left {
             let began = Instant::now();
             let mut build = 0.0;
-            let ran = tree.with(mutant, || {
+            let ran = tree.with(&[mutant], || {
                 let programs = group.build(tree)?;
                 build = began.elapsed().as_secs_f64();
                 Ok(run(&programs, &patience))
             });
             match ran {
-                Ok(ran) => {
+                Ok((ran, _)) => {
                     let row = self.rows.entry(mutant.name.clone()).or_default();
                     row.extend(ran.into_iter().map(|(name, cell, _)| (name, cell)));
                     let line = line(&mutant.name, row);

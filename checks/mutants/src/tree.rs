@@ -1,12 +1,19 @@
 //! A copy of the tree, for bugs to be planted in.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::list::{Mutant, root};
+
+/// Bugs with so many bytes between them do not change the same statement.
+const APART: usize = 400;
 
 pub(crate) struct Tree {
     pub(crate) root: PathBuf,
@@ -41,14 +48,47 @@ impl Tree {
         Ok(Tree { root: to, target })
     }
 
-    /// Runs `run` while the bug is planted.
-    pub(crate) fn with<T>(&self, mutant: &Mutant, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        let path = self.root.join(&mutant.file);
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        fs::write(&path, mutant.planted_in(&text)?)?;
+    /// Runs `run` while as many of these bugs are planted as are apart from each other. Returns what it does, and the
+    /// other bugs.
+    pub(crate) fn with<'m, T>(
+        &self,
+        mutants: &[&'m Mutant],
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, Vec<&'m Mutant>)> {
+        let mut files = BTreeMap::<&str, (String, Vec<(Range<usize>, &Mutant)>)>::new();
+        let mut others = Vec::new();
+        for &mutant in mutants {
+            let (text, planted) = match files.entry(&mutant.file) {
+                Entry::Occupied(file) => file.into_mut(),
+                Entry::Vacant(file) => {
+                    let path = self.root.join(&mutant.file);
+                    let text = fs::read_to_string(&path);
+                    let text = text.with_context(|| path.display().to_string())?;
+                    file.insert((text, Vec::new()))
+                }
+            };
+            let place = mutant.place_in(text)?;
+            let is_apart = |(other, _): &(Range<usize>, _)| {
+                place.end + APART < other.start || other.end + APART < place.start
+            };
+            match planted.iter().all(is_apart) {
+                true => planted.push((place, mutant)),
+                false => others.push(mutant),
+            }
+        }
+        for (file, (text, planted)) in &mut files {
+            planted.sort_by_key(|(place, _)| Reverse(place.start));
+            let mut text = text.clone();
+            for (place, mutant) in planted {
+                text.replace_range(place.clone(), &mutant.replace);
+            }
+            fs::write(self.root.join(file), text)?;
+        }
         let ran = run();
-        // Also of a bug that does not build: the next one is planted alone.
-        fs::write(&path, text)?;
-        ran
+        // Also of bugs that do not build: the next ones are planted alone.
+        for (file, (text, _)) in files {
+            fs::write(self.root.join(file), text)?;
+        }
+        Ok((ran?, others))
     }
 }
