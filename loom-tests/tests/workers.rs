@@ -84,13 +84,14 @@ fn batches_beside(name: &str, preemptions: usize, leaves: bool) {
                     return Err("the batch fails as a whole");
                 };
                 match *job.key() {
-                    1 => Ok(seen.lock().unwrap().extend(job.value_mut().touch())),
-                    _ => Err("key 2 fails alone"),
+                    1 => seen.lock().unwrap().extend(job.value_mut().touch()),
+                    _ => return Err("key 2 fails alone"),
                 }
+                Ok(())
             };
             loom::future::block_on(workers.run_batches_async(2, work)).unwrap();
-            let seen = seen.lock().unwrap().clone();
-            seen
+            let seen = seen.lock().unwrap();
+            seen.clone()
         });
         numbers.sort_unstable();
         assert_eq!(numbers, [1, 2, 3]);

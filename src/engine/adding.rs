@@ -215,7 +215,7 @@ impl<K, V> Core<K, V> {
         level: Level,
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
-        let Some(level) = self.meet_delay(found.delay(), level, share, || found.pin()) else {
+        let Some(level) = self.meet_delay(found.delay(), level, share) else {
             return Some(node::Added::Delayed);
         };
         let added = found.add_at(level, |state| admit(state, share, || found.is_known()))?;
@@ -268,7 +268,7 @@ impl<K, V> Core<K, V> {
         share: &mut Share<'_>,
     ) -> Option<node::Added<K>> {
         let shard = self.lock_for_delay(pin, share);
-        let added = match self.meet_delay(pin.delay(), level, share, || pin.clone()) {
+        let added = match self.meet_delay(pin.delay(), level, share) {
             Some(level) => self.add_in_share(pin, level, share),
             None => Some(node::Added::Delayed),
         };

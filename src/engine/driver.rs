@@ -186,8 +186,8 @@ impl<K, V> Core<K, V> {
         // A thread that holds this lock, to look at the key or to supersede its delay, finds the delay pending or the key
         // added.
         let _shard = self.keys.lock_of(pin);
-        let ended = pin.delay().end(stamp);
-        ended.then(|| self.add_delayed(pin, stamp, share))
+        let ended = pin.delay().end(stamp)?;
+        Some(self.add_delayed(pin, ended, share))
     }
 
     /// Adds a key whose delay has ended, and unpins it. What is left to do for that is the caller's.

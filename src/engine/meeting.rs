@@ -57,11 +57,10 @@ impl<K, V> Core<K, V> {
         delay: &Delay,
         level: Level,
         share: &mut Share<'_>,
-        pin: impl FnOnce() -> Pin<K>,
     ) -> Option<Level> {
         match self.meeting {
             None => Some(level),
-            Some(meeting) => self.meet_delay_by(meeting, delay, level, share, pin),
+            Some(meeting) => self.meet_delay_by(meeting, delay, level, share),
         }
     }
 
@@ -73,9 +72,8 @@ impl<K, V> Core<K, V> {
         delay: &Delay,
         level: Level,
         share: &mut Share<'_>,
-        pin: impl FnOnce() -> Pin<K>,
     ) -> Option<Level> {
-        if meeting.wait_for_retries && self.timer.join_retry(delay, level, pin) {
+        if meeting.wait_for_retries && delay.join_retry(level) {
             self.note(Event::Merged);
             return None;
         }

@@ -16,12 +16,13 @@
 //!
 //! A delay that is set also goes into the wheel, as an entry with the word's value at that time.
 //! Moving or cancelling the delay later does not access the wheel. When an entry fires while the
-//! word still has its value, an exchange clears the word, and the driver adds the key; otherwise
+//! word still has that delay, an exchange clears the word, and the driver adds the key; otherwise
 //! the entry is *stale* and nothing happens. Each delay ends in exactly one way, by the exchange
 //! that succeeds: it is fired, moved, cancelled, or dropped by a shut-down.
 //!
-//! A delay that is kept becomes as urgent as the one that was not: it is set again, for the same tick and of the same
-//! generation, so whoever knows the delay by its stamp still does ([`Delay::dropped_as`]). Its level only falls, so no stamp recurs.
+//! A delay that is kept becomes as urgent as the one that was not, and a retry if that was one. Its tick and its generation
+//! stay, by which its entry, and whoever else has an earlier stamp of it, find it ([`Stamp::is_of`]). Its level only falls and it
+//! stays a retry, so no stamp recurs.
 //!
 //! The generation wraps around after 1024 delays; then a stale entry with the same due tick may
 //! fire instead of the valid one, at the same tick, and the valid one is stale.
@@ -79,6 +80,11 @@ impl Stamp {
     pub(crate) fn is_burst(self) -> bool {
         self.0 & BURST != 0
     }
+
+    /// Returns whether the word has the delay that was set with this stamp. That may be more urgent by now, or a retry.
+    fn is_of(self, word: u64) -> bool {
+        (word ^ self.0) & !(BURST - LEVEL) == 0
+    }
 }
 
 /// A delay that is to be set, by its due tick, at most [`LAST_TICK`].
@@ -100,11 +106,8 @@ pub(crate) enum Set {
         moved: bool,
         turned: bool,
     },
-    /// The pending delay was kept.
-    Kept,
-    /// It was kept, and is more urgent now, or a retry: it is set again, so the caller owes the wheel an entry, and the
-    /// one that is there is stale.
-    Raised { stamp: Stamp, turned: bool },
+    /// The pending delay was kept, and perhaps made more urgent; or it has `turned`: it was no retry, and is one.
+    Kept { turned: bool },
     /// The key was not admitted.
     Refused,
     /// The queue is shut down.
@@ -152,13 +155,11 @@ impl Delay {
         self.set_as(level, retry, plan, admit)
     }
 
-    /// Makes a retry that is pending as urgent as this, for an add that waits for it. Returns [`Set::Refused`] if none is.
+    /// Makes a retry that is pending as urgent as this, for an add that waits for it (V7). Returns false if none is.
     #[cold]
-    pub(crate) fn join_retry(&self, level: Level) -> Set {
-        match self.pending() {
-            Some(retry) if retry.is_retry() => self.set_as(level, false, |_| None, || false),
-            _ => Set::Refused,
-        }
+    pub(crate) fn join_retry(&self, level: Level) -> bool {
+        let join = || self.set_as(level, false, |_| None, || false);
+        self.pending().is_some_and(Stamp::is_retry) && matches!(join(), Set::Kept { .. })
     }
 
     /// Like [`set`](Self::set), with a function that gets the pending delay and returns the new one, or `None`
@@ -191,7 +192,7 @@ impl Delay {
                 // Ordering: Relaxed; ordered by the fence.
                 let now = self.0.load(Ordering::Relaxed);
                 if now == seen {
-                    return Set::Kept;
+                    return Set::Kept { turned: false };
                 }
                 seen = now;
                 continue;
@@ -216,7 +217,7 @@ impl Delay {
                 Ok(_) => {
                     let (stamp, moved) = (Stamp(stamp), pending.is_some());
                     return match kept {
-                        Some(_) => Set::Raised { stamp, turned },
+                        Some(_) => Set::Kept { turned },
                         None => Set::Pending {
                             stamp,
                             moved,
@@ -236,15 +237,22 @@ impl Delay {
         due_of(word).is_some() && word & BURST != 0
     }
 
-    /// Returns whether the delay with this stamp is pending.
+    /// Returns whether the delay that was set with this stamp is pending.
     pub(crate) fn is(&self, stamp: Stamp) -> bool {
         // Ordering: Relaxed; an ended stamp does not recur (but see the header).
-        self.0.load(Ordering::Relaxed) == stamp.0
+        stamp.is_of(self.0.load(Ordering::Relaxed))
     }
 
-    /// Ends the delay with this stamp. Returns whether this call ended it.
-    pub(crate) fn end(&self, stamp: Stamp) -> bool {
-        self.clear(stamp.0).is_ok()
+    /// Ends the delay that was set with this stamp. Returns the stamp that it has had at last, if this call ended it.
+    pub(crate) fn end(&self, stamp: Stamp) -> Option<Stamp> {
+        let mut seen = stamp.0;
+        loop {
+            match self.clear(seen) {
+                Ok(was) => return Some(Stamp(was)),
+                Err(now) if stamp.is_of(now) => seen = now,
+                Err(_) => return None,
+            }
+        }
     }
 
     /// Ends the pending delay. Returns its stamp if there was one and this call ended it.
@@ -304,13 +312,13 @@ impl Delay {
         stamp_of(self.0.load(Ordering::Relaxed) & !CLOSED)
     }
 
-    /// Returns the stamp of the delay that had this one, perhaps before it became more urgent, if a shut-down has dropped
-    /// it, and nobody has claimed it.
+    /// Returns the last stamp of the delay that was set with this one, if a shut-down has dropped it, and nobody has claimed
+    /// it.
     pub(crate) fn dropped_as(&self, stamp: Stamp) -> Option<Stamp> {
         // Ordering: Acquire; pairs with the Release in `close_and_drop`.
         let word = self.0.load(Ordering::Acquire);
-        let is_same = (word ^ stamp.0) & !(RETRY - LEVEL) == CLOSED;
-        is_same.then_some(Stamp(word & !CLOSED))
+        let dropped = word & !CLOSED;
+        (dropped != word && stamp.is_of(dropped)).then_some(Stamp(dropped))
     }
 
     /// Returns true to one caller if a shut-down has dropped the delay with this stamp.
@@ -381,9 +389,9 @@ mod tests {
         let first = pending(delay.set(10, 0, DelayPolicy::Replace, false, || true));
         let second = pending(delay.set(5, 0, DelayPolicy::Replace, false, || true));
         assert!(!delay.is(first) && delay.is(second));
-        assert!(!delay.end(first));
-        assert!(delay.end(second));
-        assert!(!delay.end(second), "a delay ends once");
+        assert_eq!(delay.end(first), None);
+        assert_eq!(delay.end(second), Some(second));
+        assert_eq!(delay.end(second), None, "a delay ends once");
         assert_eq!(delay.due(), None);
     }
 
@@ -395,8 +403,23 @@ mod tests {
         assert!(delay.cancel().is_some());
         assert!(delay.cancel().is_none());
         let second = pending(delay.set(10, 0, DelayPolicy::Earliest, false, || true));
-        assert!(!delay.end(first));
-        assert!(delay.end(second));
+        assert_eq!(delay.end(first), None);
+        assert_eq!(delay.end(second), Some(second));
+    }
+
+    // V7 B5: the entry that is in the wheel ends it.
+    #[test]
+    fn a_delay_that_becomes_more_urgent_or_a_retry_keeps_its_entry() {
+        let delay = Delay::new(false);
+        let set = |due, level, retry| delay.set(due, level, DelayPolicy::Earliest, retry, || true);
+        let first = pending(set(10, 3, false));
+        assert!(!delay.join_retry(0), "none is pending");
+        assert_eq!(set(20, 3, true), Set::Kept { turned: true });
+        assert_eq!(set(20, 2, true), Set::Kept { turned: false });
+        assert!(delay.join_retry(1) && delay.is(first));
+        let last = delay.end(first).unwrap();
+        assert_eq!((last.due(), last.level(), last.is_retry()), (10, 1, true));
+        assert_eq!(delay.due(), None);
     }
 
     // S5
@@ -406,7 +429,7 @@ mod tests {
         let stamp = pending(delay.set(0, 0, DelayPolicy::Earliest, false, || true));
         assert_eq!(delay.close(), Some(stamp));
         assert!(delay.close().is_none() && !delay.close_and_drop());
-        assert!(!delay.end(stamp) && delay.cancel().is_none());
+        assert!(delay.end(stamp).is_none() && delay.cancel().is_none());
         assert_eq!(
             delay.set(1, 0, DelayPolicy::Replace, false, || true),
             Set::Closed
@@ -424,7 +447,7 @@ mod tests {
         assert!(delay.close_and_drop());
         assert!(!delay.close_and_drop());
         assert_eq!((delay.due(), delay.stamp()), (None, Some(second)));
-        assert!(!delay.end(second) && delay.cancel().is_none());
+        assert!(delay.end(second).is_none() && delay.cancel().is_none());
         assert!(!delay.claim_dropped(first), "it was moved");
         assert!(delay.claim_dropped(second));
         assert!(!delay.claim_dropped(second), "claimed twice");

@@ -44,7 +44,6 @@
 //! registrations are another such pair, between a caller that delays a key and a shut-down.
 
 mod limits;
-mod retries;
 mod slot;
 mod wheel;
 
@@ -207,17 +206,16 @@ impl<K> Timer<K> {
                 moved: false,
                 ..
             } => self.register(stamp.due(), Entry { pin, stamp }),
-            Set::Pending { stamp, .. } | Set::Raised { stamp, .. } => {
+            Set::Pending { stamp, .. } => {
                 self.note_stale();
                 self.register(stamp.due(), Entry { pin, stamp });
             }
-            Set::Kept | Set::Refused | Set::Closed => pin.unpin(),
+            Set::Kept { .. } | Set::Refused | Set::Closed => pin.unpin(),
         }
         match set {
             Set::Pending { moved: false, .. } => Registered::New,
             Set::Pending { turned, .. } => Registered::Moved { turned },
-            Set::Raised { turned, .. } => Registered::Kept { turned },
-            Set::Kept => Registered::Kept { turned: false },
+            Set::Kept { turned } => Registered::Kept { turned },
             Set::Refused => Registered::Refused,
             Set::Closed => Registered::Closed,
         }
@@ -234,14 +232,6 @@ impl<K> Timer<K> {
     }
 
     fn register(&self, due: u64, entry: Entry<K>) {
-        if self.enlist(due, entry) {
-            self.throttle();
-        }
-    }
-
-    /// Returns whether many registrations are waiting.
-    #[inline]
-    fn enlist(&self, due: u64, entry: Entry<K>) -> bool {
         // Ordering: Relaxed; ordered by the fence below.
         let crowd = self.registered.fetch_add(1, Ordering::Relaxed) >= CROWD;
         self.registrations.push((due, entry));
@@ -257,7 +247,9 @@ impl<K> Timer<K> {
         if self.cleared.load(Ordering::Relaxed) {
             self.drop_registrations();
         }
-        crowd
+        if crowd {
+            self.throttle();
+        }
     }
 
     /// Slows this thread down when many registrations are waiting, without blocking it.

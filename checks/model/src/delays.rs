@@ -75,8 +75,8 @@ impl<K: Ord + Copy + Default> Delays<K> {
         self.now = self.now.saturating_add(by).min(END);
     }
 
-    /// Sets a delay of this many nanoseconds, of a retry or not, unless the one that is pending counts. That one is set
-    /// again if the level is more urgent than its own.
+    /// Sets a delay of this many nanoseconds, of a retry or not, unless the one that is pending counts. That one
+    /// becomes as urgent as this.
     pub fn set(&mut self, key: K, level: usize, nanos: u128, retry: bool) {
         let due = self.tick_after(nanos);
         let pending = self.pending_tick(key);
@@ -151,11 +151,11 @@ impl<K: Ord + Copy + Default> Delays<K> {
             self.retries.remove(&key);
             self.retries.extend(retry.then_some(key));
         }
-        let own = pending.map(|_| self.levels[&key]);
-        let raises = turns || own.is_some_and(|own| level < own);
-        if let Some(due) = new.or(pending.filter(|_| raises)) {
-            let level = own.map_or(level, |own| level.min(own));
+        let level = pending.map_or(level, |_| level.min(self.levels[&key]));
+        if pending.or(new).is_some() {
             self.levels.insert(key, level);
+        }
+        if let Some(due) = new {
             self.set += 1;
             self.pending.insert(key, (due, self.set));
             self.entries.insert((due, self.set), key);
