@@ -240,8 +240,9 @@ fn turn() -> usize {
 /// Workers that are futures, and try the messages of a key one by one. In a life that ends at rest, when each message comes
 /// again that was cancelled, they are dropped now and then, and others go on.
 async fn each_as_tasks<V: Carried>(life: &Life<V>) {
+    const CONCURRENCY: usize = 4;
     loop {
-        let crew = V::each(crew(life, 4), turn());
+        let crew = V::each(crew(life, CONCURRENCY), turn());
         let mut ran = pin!(crew.run_async(async |mut job| {
             yield_once().await;
             work_on_one(life, &mut job)
@@ -261,6 +262,8 @@ async fn each_as_tasks<V: Carried>(life: &Life<V>) {
         if let Some(ran) = ended.await {
             return ran.expect(RUNS);
         }
+        // A key in hand goes back before its work has begun, and merges into an add that came in the meantime.
+        life.ledger.discard([], || CONCURRENCY);
     }
 }
 
