@@ -63,7 +63,7 @@ pub(crate) trait Carried: Debug + Send + Sync + Sized + 'static {
     /// The same, of what a worker gets.
     fn of_job<'j>(job: &'j mut Job<'_, Key, Self>) -> Option<&'j mut Value>;
 
-    /// Workers that try the messages of a key one by one, if it carries some, so many in a turn.
+    /// Workers that try the messages of a key one by one, if it carries some, up to `turn` of them in a row.
     fn each(workers: Crew<'_, Self>, turn: usize) -> Crew<'_, Self>;
 
     /// Notes that workers have given a key up with this.

@@ -1,5 +1,6 @@
 //! Consumers of every kind, until the queue is at its end. Those that poll leave when nothing is added any more.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -240,11 +241,13 @@ fn turn() -> usize {
 /// Workers that are futures, and try the messages of a key one by one. In a life that ends at rest, when each message comes
 /// again that was cancelled, they are dropped now and then, and others go on.
 async fn each_as_tasks<V: Carried>(life: &Life<V>) {
-    const CONCURRENCY: usize = 4;
     loop {
-        let crew = V::each(crew(life, CONCURRENCY), turn());
+        let crew = V::each(crew(life, 4), turn());
+        let not_begun = Cell::new(0);
         let mut ran = pin!(crew.run_async(async |mut job| {
+            not_begun.update(|jobs| jobs + 1);
             yield_once().await;
+            not_begun.update(|jobs| jobs - 1);
             work_on_one(life, &mut job)
         }));
         let polls = fastrand::u32(..1000);
@@ -262,8 +265,8 @@ async fn each_as_tasks<V: Carried>(life: &Life<V>) {
         if let Some(ran) = ended.await {
             return ran.expect(RUNS);
         }
-        // A key in hand goes back before its work has begun, and merges into an add that came in the meantime.
-        life.ledger.discard([], || CONCURRENCY);
+        // Such a key goes back before its work has begun, and merges into an add that came in the meantime.
+        life.ledger.discard([], || not_begun.get());
     }
 }
 
