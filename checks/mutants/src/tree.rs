@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::list::{Mutant, root};
 
-/// Bugs with so many bytes between them do not change the same statement.
+/// Bugs with at least this many bytes between them do not change the same statement.
 const APART: usize = 400;
 
 pub(crate) struct Tree {

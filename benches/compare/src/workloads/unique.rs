@@ -2,8 +2,8 @@
 //! one of them.
 //!
 //! Producers wait while [`BACKLOG`] keys are queued, as a pipeline does. Without that, some rounds kept step and others queued
-//! hundreds of thousands of keys, whose memory is touched for the first time: four times as long, with every queue. The time
-//! of such a backlog has rows of its own, `burst`.
+//! hundreds of thousands of keys, whose memory is touched for the first time: four times as long, with every queue. The rows
+//! `burst` have the time of such a backlog.
 
 use std::hint::black_box;
 use std::thread;
