@@ -2,9 +2,12 @@
 //! and with `Coalesce::Never` none is left out.
 
 mod common;
+#[path = "common/swallow.rs"]
+mod swallow;
 
 use std::collections::BTreeMap;
 use std::future::ready;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use servers::{Proxy, until};
 use tokio::time::sleep;
 
 use common::{DONE, Log, Seen, config, created, drained, logged, seen};
+use swallow::Swallow;
 
 async fn nothing_old_after_new(coalesce: Coalesce) {
     let config = Config {
@@ -102,23 +106,10 @@ async fn never() {
 /// fleet are led by the servers that lead their streams.
 #[tokio::test]
 async fn a_consumer_is_led_by_the_leader_of_its_stream() {
-    const PARTITIONS: u16 = 8;
     let directory = tempfile::tempdir().unwrap();
-    let Some(mut servers) = Servers::prepare(directory.path(), 3).unwrap() else {
+    let Some((_servers, client, config)) = cluster(directory.path()).await else {
         return;
     };
-    servers.start().unwrap();
-    let client = servers.ready().await.unwrap();
-    let config = Config {
-        partitions: PARTITIONS,
-        replicas: 3,
-        lease: Duration::from_secs(4),
-        ..config()
-    };
-    until("the servers have elected", async || {
-        create(&client, &config).await.is_ok()
-    })
-    .await;
     let log = Log::default();
     let replica = logged(client.clone(), &config, "a", &log, |_| ready(DONE)).await;
     let context = jetstream::new(client);
@@ -139,4 +130,51 @@ async fn a_consumer_is_led_by_the_leader_of_its_stream() {
     })
     .await;
     replica.leave().await;
+}
+
+/// N12: a consumer that cannot be moved is used where it is.
+#[tokio::test]
+async fn messages_come_although_no_consumer_can_be_moved() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((servers, client, config)) = cluster(directory.path()).await else {
+        return;
+    };
+    let addresses = servers.addresses();
+    let first = addresses.split(',').next().unwrap();
+    let proxy = Swallow::start(first.to_owned()).await;
+    proxy.lose_named(Some("STEPDOWN"));
+    let log = Log::default();
+    let replica = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
+    let producer = Producer::new(client, &config).unwrap();
+    let keys: Vec<_> = (0..64).map(|n| format!("key-{n}")).collect();
+    for key in &keys {
+        producer.add(key, "").await.unwrap();
+    }
+    until("all are delivered", async || {
+        let seen = seen(&log);
+        keys.iter()
+            .all(|key| seen.iter().any(|seen| seen.key == *key))
+    })
+    .await;
+    replica.leave().await;
+}
+
+const PARTITIONS: u16 = 8;
+
+/// Three servers that have elected, and a fleet on them.
+async fn cluster(directory: &Path) -> Option<(Servers, async_nats::Client, Config)> {
+    let mut servers = Servers::prepare(directory, 3).unwrap()?;
+    servers.start().unwrap();
+    let client = servers.ready().await.unwrap();
+    let config = Config {
+        partitions: PARTITIONS,
+        replicas: 3,
+        lease: Duration::from_secs(4),
+        ..config()
+    };
+    until("the servers have elected", async || {
+        create(&client, &config).await.is_ok()
+    })
+    .await;
+    Some((servers, client, config))
 }

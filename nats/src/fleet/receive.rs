@@ -31,7 +31,7 @@
 //! | --- | --- | --- |
 //! | create, list, look up or delete consumers; look up the stream, and what a former owner had in hand (`attempts`) | [`LIMIT`] | told, and all of it again after [`PAUSE`] |
 //! | note the epoch (`attempts`) | [`LIMIT`] | the same |
-//! | move the consumer, and look at it | [`PAUSE`] | again |
+//! | move the consumer, and look at it | [`PAUSE`] | again, for 3 s; then it is used where it is |
 //! | messages (`pull`) | 2 s of silence | another consumer |
 //! | look at the consumer, each [`LOOK`] | 2 s | another consumer |
 //! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
@@ -160,6 +160,7 @@ async fn begin(
     }
     let mut consumer = consumer(shared, tenure).await?;
     let stream = shared.stream(tenure.fence);
+    let patience = Instant::now() + 3 * LIMIT;
     loop {
         let info = within(tenure, "looking up the stream", stream.get_info());
         let info = info.await??;
@@ -169,6 +170,11 @@ async fn begin(
         let wanted = leader(info.cluster.as_ref());
         let leads = leader(consumer.cached_info().cluster.as_ref());
         if shared.config.replicas == 1 || leads == wanted {
+            return Ok(consumer);
+        }
+        // Messages go on, also for a client that may not ask for it.
+        if Instant::now() >= patience {
+            tracing::warn!(fence = %tenure.fence, "the consumer cannot be moved to the leader of its stream, and is used where it is");
             return Ok(consumer);
         }
         tenure.does("moving the consumer to the leader of the stream");
