@@ -15,6 +15,7 @@ use keyqueue::worker::{Failure, GivenUp, Job, Outcome, Reason, Running, Workers}
 use keyqueue::{Added, KeyHandle, WorkQueue};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
 
 fn runtime_of(threads: usize) -> Runtime {
     let mut builder = Builder::new_multi_thread();
@@ -55,7 +56,8 @@ fn eight_blocking_pieces_run_four_at_a_time_on_four_threads() {
     let running = workers.spawn_on(runtime.handle(), move |_| {
         let (all, count) = (Arc::clone(&all), Arc::clone(&count));
         async move {
-            all.wait(); // Goes on only when four are here.
+            // Goes on only when four are here. Tokio moves the tasks behind this one to other threads.
+            block_in_place(|| all.wait());
             count.fetch_add(1, Ordering::SeqCst);
         }
     });
@@ -309,6 +311,7 @@ async fn cancelled_keys_are_done_if_that_is_set() {
 fn an_abort_begins_no_work() {
     let _watchdog = watchdog(60);
     let runtime = runtime_of(4);
+    let metrics = runtime.metrics();
     for _ in 0..scaled(500) {
         let queue = queue_of([1]);
         let begins = Arc::new(AtomicUsize::new(0));
@@ -320,12 +323,10 @@ fn an_abort_begins_no_work() {
         });
         let running = running.unwrap();
         eventually("the others wait", || waiting(&queue) == 7);
-        // No thread of the runtime is in the middle of a poll that may still take a key.
-        let all = Arc::new(Barrier::new(5));
-        for all in [(); 4].map(|()| Arc::clone(&all)) {
-            runtime.spawn(async move { _ = all.wait() });
-        }
-        all.wait();
+        // A parked thread is not in the middle of a poll that may still take a key. (A task for each
+        // thread that blocks it would do, but tokio leaves a task behind one that blocks.)
+        let is_parked = |thread| metrics.worker_park_unpark_count(thread) % 2 == 1;
+        eventually("all threads park", || (0..4).all(is_parked));
         running.abort();
         runtime.block_on(running.join_async());
         assert_eq!((begins.load(Ordering::SeqCst), queue.len()), (1, 1));
