@@ -6,5 +6,3 @@ source "$(dirname "$0")/../lib.sh"
 cargo test --bins --test queue -- --ignored --nocapture --test-threads=1
 KEYQUEUE_NIGHT=1 cargo test -p keyqueue --test memory
 cargo test --release -p keyqueue-board --all-features --test million -- --ignored --nocapture
-kafka/broker.sh
-KEYQUEUE_MIX_MINUTES=120 cargo test -p ledger -- --ignored --nocapture --test-threads=1

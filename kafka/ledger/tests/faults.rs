@@ -196,13 +196,13 @@ fn members_that_join_and_are_killed_lose_nothing() -> Result<()> {
 }
 
 #[test] // R1, R2
-#[ignore = "takes long: the job `ignored` runs it"]
+#[ignore = "takes long: the job `mix` runs it"]
 fn members_of_an_eager_group_that_are_killed_lose_nothing() -> Result<()> {
     join_and_kill("kill-eager", EAGER, false)
 }
 
 #[test] // R1, R2
-#[ignore = "takes long: the job `ignored` runs it"]
+#[ignore = "takes long: the job `mix` runs it"]
 fn members_of_a_group_of_the_new_protocol_that_are_killed_lose_nothing() -> Result<()> {
     join_and_kill("kill-new", COOPERATIVE, true)
 }

@@ -34,7 +34,7 @@ fn lab(brokers: &Brokers, name: &str, partitions: i32) -> Result<Lab> {
 }
 
 #[test] // R1, R2
-#[ignore = "takes long: the job `ignored` runs it"]
+#[ignore = "takes long: the job `mix` runs it"]
 fn brokers_of_a_cluster_that_are_killed_in_turn_lose_nothing() -> Result<()> {
     let Some(mut brokers) = Brokers::start(3)? else {
         return Ok(());
@@ -59,7 +59,7 @@ fn brokers_of_a_cluster_that_are_killed_in_turn_lose_nothing() -> Result<()> {
 }
 
 #[test] // R1, R2
-#[ignore = "takes long: the job `ignored` runs it"]
+#[ignore = "takes long: the job `mix` runs it"]
 fn the_only_broker_that_is_killed_and_started_again_loses_nothing() -> Result<()> {
     let Some(mut brokers) = Brokers::start(1)? else {
         return Ok(());
@@ -89,7 +89,7 @@ fn the_only_broker_that_is_killed_and_started_again_loses_nothing() -> Result<()
 }
 
 #[test] // R1, R2
-#[ignore = "takes long: the job `ignored` runs it"]
+#[ignore = "takes long: the job `mix` runs it"]
 fn what_a_transaction_aborts_is_not_handled_and_the_rest_is() -> Result<()> {
     scenario("transactions", 2, &[], |lab| {
         let producer: BaseProducer = ClientConfig::new()
@@ -130,7 +130,7 @@ fn what_a_transaction_aborts_is_not_handled_and_the_rest_is() -> Result<()> {
 }
 
 #[test] // R1
-#[ignore = "takes long: the job `ignored` runs it"]
+#[ignore = "takes long: the job `mix` runs it"]
 fn a_topic_that_is_made_again_is_read_from_its_start() -> Result<()> {
     scenario("again", 3, &["--slow", "slow"], |lab| {
         lab.producing.one("slow", 20)?;
@@ -159,7 +159,7 @@ fn a_topic_that_is_made_again_is_read_from_its_start() -> Result<()> {
 }
 
 #[test] // R1, R6
-#[ignore = "takes long: the job `ignored` runs it"]
+#[ignore = "takes long: the job `mix` runs it"]
 fn a_member_that_is_stopped_beyond_its_session_commits_nothing_when_it_wakes() -> Result<()> {
     scenario("stopped", 2, &["--work", "20"], |lab| {
         lab.producing.produce(20_000, 100, 20)?;
@@ -195,7 +195,7 @@ impl Dice {
 }
 
 #[test] // R1, R2
-#[ignore = "takes long: the job `ignored` runs it"]
+#[ignore = "takes long: the job `mix` runs it"]
 fn a_random_mix_loses_nothing_and_keeps_the_order() -> Result<()> {
     let Some(mut brokers) = Brokers::start(1)? else {
         return Ok(());
