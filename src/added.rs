@@ -7,8 +7,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Added {
-    /// The key was idle and is queued now: it will be delivered, unless a `clear` or a
-    /// `shut_down_now` discards it.
+    /// The key was idle and is queued now: it will be delivered, unless what waits is discarded or taken back (C5), or
+    /// the queue has values and nothing was put for the key (V2).
     Queued,
     /// The key was already queued, or processing and to be delivered again. Nothing changed: that
     /// delivery begins after this add and serves it, too.
@@ -23,7 +23,7 @@ pub enum Added {
 }
 
 impl Added {
-    /// Returns whether the add was accepted: a delivery that begins after it will follow.
+    /// Returns whether the add was accepted: a delivery that begins after it will follow, with the exceptions of [`Queued`](Self::Queued).
     #[must_use]
     pub fn is_accepted(self) -> bool {
         self != Added::ShutDown
@@ -45,7 +45,7 @@ pub struct Remaining {
     pub processing: usize,
     /// Delays, retries included, that the shut-down dropped. Later calls report the same number.
     pub delayed: usize,
-    /// Retries that were refused, because the queue was shut down (S11). Later calls report those, too.
+    /// Retries and requeues that were refused, because the queue was shut down (S11). Later calls report those, too.
     pub refused: usize,
 }
 

@@ -10,7 +10,7 @@
 //!
 //! # Quick start
 //!
-//! [`worker::Workers`] runs a function on every key, and retries with back-off what fails:
+//! [`worker::Workers`] runs a function on every key, and retries what fails, with the back-off that the queue was built with:
 //!
 //! ```
 //! use std::time::Duration;

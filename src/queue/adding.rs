@@ -33,6 +33,8 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Wo
     /// Adds a key at the tail of the queue, unless it is queued already, or processing: then it is
     /// queued once more when it is done. Returns which of these happened: see [`Added`].
     ///
+    /// In a queue with values use [`put`](Self::put): a key that has no value is not delivered (V2).
+    ///
     /// May wait briefly for another operation on the same shard.
     ///
     /// # Panics

@@ -72,7 +72,7 @@ impl<K, V, S> Builder<K, V, S> {
         }
     }
 
-    /// Delays retries by `limiter`. Default: [`NoLimit`]. A limiter that depends on time
+    /// Delays retries by `limiter`. Default: [`NoLimit`], with which a key that fails is tried again immediately. A limiter that depends on time
     /// should use the queue's clock (`with_clock`). To call methods of your limiter later, pass an `Arc` of it.
     ///
     /// ```

@@ -213,7 +213,7 @@ impl<K, V, S> WorkQueue<K, V, S> {
 }
 
 /// Shuts a queue down when it is dropped: see [`WorkQueue::shut_down_on_drop`].
-#[must_use = "dropping the guard shuts the queue down"]
+#[must_use = "dropping the guard shuts the queue down: bind it to a name, not to `_`"]
 pub struct ShutDownOnDrop<'q, K, V = ()>(&'q Core<K, V>);
 
 impl<K, V> Drop for ShutDownOnDrop<'_, K, V> {

@@ -50,7 +50,8 @@
 //! was built with [`drain_delays`](crate::Builder::drain_delays), a drain delivers such keys
 //! immediately instead. Not reported are:
 //!
-//! * an [`Outcome::RequeueAfter`], [`Outcome::Later`] or [`Outcome::RequeueRateLimited`] that is dropped, since the key did not fail;
+//! * an [`Outcome::RequeueAfter`], [`Outcome::Later`], [`Outcome::RequeueRateLimited`] or [`Outcome::HoldGroup`] that is dropped or
+//!   refused, since the key did not fail: [`take_left`](crate::WorkQueue::take_left) returns such keys;
 //! * a retry that was cancelled, or whose delay has ended and whose key another getter has got;
 //! * a retry whose time another `add_after` has changed: it is that call's delay from then on;
 //! * a retry whose workers have been aborted or dropped: the delay stays in the queue, and workers

@@ -29,7 +29,7 @@ use crate::{Receipt, Remaining};
 /// assert_eq!(queue.len(), 1); // it is kept for other workers
 /// # Ok::<(), keyqueue::ConfigError>(())
 /// ```
-#[must_use = "dropping it aborts the workers"]
+#[must_use = "dropping it aborts the workers: bind it to a name, not to `_`"]
 pub struct Running<K, V = ()> {
     pub(super) queue: Arc<Open<K, V>>,
     pub(super) stop: Arc<StopFlag>,

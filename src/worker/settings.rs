@@ -10,7 +10,11 @@ use super::{Failed, GivenUp, Hook, Loop, OnGiveUp, Report, Workers, threads};
 use crate::{KeyHandle, WorkQueue};
 
 impl<'a, K, V, E> Workers<'a, K, V, E> {
-    /// Creates workers over a queue, which they keep open: it is not shut down when the last reference to it is
+    /// Creates workers over a queue. What fails is retried after the delay of the queue's
+    /// [`rate_limiter`](crate::Builder::rate_limiter), without one immediately, and forever unless there is a
+    /// [limit](Self::max_retries).
+    ///
+    /// The workers hold the queue, which they keep open: it is not shut down when the last reference to it is
     /// dropped, but when these workers are, too.
     pub fn new<S>(queue: &WorkQueue<K, V, S>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -47,7 +51,9 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
     /// Sets the number of times a failed key is retried before it is given up: with 5 retries, a
     /// key is given up at its sixth failure in a row.
     ///
-    /// Default: no limit. See the [module](super#which-retries-count) for the retries that count.
+    /// Default: no limit. A key that is given up is gone, and only traces tell, unless there is a hook
+    /// ([`on_give_up`](Self::on_give_up)) or a store of [`dead_letters`](Self::dead_letters). See the
+    /// [module](super#which-retries-count) for the retries that count.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.inner.max_retries = Some(retries);
         self
