@@ -162,6 +162,12 @@ background.threads=2
         Ok(())
     }
 
+    /// The first segment of a partition, such as `topic-0`, for a test that cuts it while its broker does not run.
+    pub fn segment(&self, index: usize, partition: &str) -> PathBuf {
+        let partitions = self.own(index).join("data");
+        partitions.join(partition).join("00000000000000000000.log")
+    }
+
     /// The log of a broker, for a test that fails.
     pub fn log(&self, index: usize) -> String {
         fs::read_to_string(self.own(index).join("log")).unwrap_or_default()

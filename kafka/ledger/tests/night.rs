@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::fs::File;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use common::{scenario, sound};
 use ledger::lab::Lab;
 use ledger::producer::Producing;
@@ -156,6 +158,83 @@ fn a_topic_that_is_made_again_is_read_from_its_start() -> Result<()> {
         println!("{}", lab.end("second")?);
         Ok(())
     })
+}
+
+/// Cuts a segment in front of the batch that has this offset.
+fn cut(segment: &Path, offset: u64) -> Result<()> {
+    let log = std::fs::read(segment)?;
+    let (mut length, mut rest) = (0, &log[..]);
+    // A batch has its first offset, its size after these two fields, and the rest.
+    while let Some((first, behind)) = rest.split_first_chunk()
+        && u64::from_be_bytes(*first) < offset
+    {
+        let (size, behind) = behind.split_first_chunk().context("a size")?;
+        let size = u32::from_be_bytes(*size) as usize;
+        length += 12 + size;
+        rest = behind.get(size..).context("a batch")?;
+    }
+    println!("{} of {} bytes are left", length, log.len());
+    Ok(File::options()
+        .write(true)
+        .open(segment)?
+        .set_len(length as u64)?)
+}
+
+#[test] // R1
+#[ignore = "takes long: the job `ignored` runs it"]
+fn a_log_that_is_cut_in_place_and_written_again_is_read_from_the_cut() -> Result<()> {
+    let Some(mut brokers) = Brokers::start(1)? else {
+        return Ok(());
+    };
+    // Then it ends before what is remembered of the first one, or beyond.
+    let logs = [("shorter", 300), ("longer", 3_000)];
+    let mut labs = Vec::new();
+    for (name, _) in logs {
+        let mut lab = lab(&brokers, name, 1)?;
+        lab.options.truncate(2);
+        lab.options
+            .extend(["--slow", "slow", "--work", "0"].map(Into::into));
+        lab.producing.produce(500, 50, 20)?;
+        lab.producing.flush()?;
+        lab.join("first")?;
+        lab.finished(500)?;
+        lab.committed()?;
+        lab.producing.one("slow", 20)?;
+        lab.producing.produce(1_000, 50, 20)?;
+        lab.producing.flush()?;
+        lab.finished(1_500)?;
+        let is_stored = |(_, offset, text): &(i32, Option<i64>, String)| {
+            *offset == Some(500) && !text.is_empty()
+        };
+        lab.until("a commit", |lab| {
+            lab.stored().is_ok_and(|stored| is_stored(&stored[0]))
+        })?;
+        sleep(Duration::from_millis(1500));
+        lab.kill("first")?;
+        lab.options.truncate(2);
+        labs.push(lab);
+    }
+    brokers.kill(0);
+    for (name, _) in logs {
+        cut(&brokers.segment(0, &format!("{name}-0")), 500)?;
+    }
+    brokers.revive()?;
+    for (lab, (name, others)) in labs.iter_mut().zip(logs) {
+        // What the broker has lost is not produced again.
+        lab.producing = Producing::new(&lab.servers, name)?;
+        for number in 0..others {
+            lab.producing.one(&format!("b{}", number % 50), 20)?;
+        }
+        lab.producing.flush()?;
+        lab.join("second")?;
+        lab.finished(1_500 + others)?;
+        let seen = lab.witness.judge(&lab.producing.produced);
+        sound(&seen);
+        assert_eq!((seen.repeated, seen.done), (0, 1_500 + others));
+        lab.committed()?;
+        println!("{}", lab.end("second")?);
+    }
+    Ok(())
 }
 
 #[test] // R1, R6
