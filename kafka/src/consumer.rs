@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use crate::bell::Bell;
 use crate::client::{Client, Context};
 use crate::config::Builder;
-use crate::dead_letter::Letters;
+use crate::dead_letter::{Letters, Writer};
 use crate::driver::Driver;
 use crate::key::{Backlog, Job, Key};
 use crate::shared::{Shared, Stop};
@@ -52,7 +52,7 @@ impl Consumer {
         let ring = Arc::clone(&bell);
         client.set_nonempty_callback(move || ring.ring());
         let letters = settings.dead_letters.as_ref();
-        let letters = letters.map(|topic| Letters::new(&settings.producer, topic, &settings.group));
+        let letters = letters.map(|topic| Writer::new(&settings.producer, topic, &settings.group));
         let queue = WorkQueue::builder()
             .rate_limiter(NoLimit)
             .adds_wait_for_retries(true);
@@ -201,6 +201,12 @@ impl Consumer {
     #[must_use]
     pub fn status(&self) -> Status {
         Status::of(&self.shared, Instant::now())
+    }
+
+    /// Returns the dead letters of the group, to read and to put back; `None` without [a topic](Builder::dead_letters) for them.
+    #[must_use]
+    pub fn dead_letters(&self) -> Option<Letters> {
+        Letters::new(&self.shared.settings)
     }
 }
 

@@ -11,9 +11,15 @@
 //! | [`GROUP`] | the group that has given it up |
 //!
 //! The record is finished when all in-sync replicas have the letter. A process that is killed in between writes it again, so there
-//! may be two letters of a record, but no record without one. To put a letter back, produce its key and payload to the topic that it is from.
+//! may be two letters of a record, but no record without one.
+//!
+//! [`Consumer::dead_letters`](crate::Consumer::dead_letters) reads the letters, and puts them back.
+
+mod letters;
 
 use std::time::{Duration, SystemTime};
+
+pub use letters::{Letter, Letters};
 
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
@@ -39,21 +45,23 @@ pub const FIRST: &str = "keyqueue-first-failure";
 pub const LAST: &str = "keyqueue-last-failure";
 /// The group that has given the record up.
 pub const GROUP: &str = "keyqueue-group";
+/// Which letter it is: in a record that was put back, and in the mark that a letter was put back or dropped.
+pub const LETTER: &str = "keyqueue-letter";
 
 /// How long a letter may wait for room in the producer's queue. It is tried again.
 const ENQUEUE: Duration = Duration::from_secs(10);
 
-pub(crate) struct Letters {
+pub(crate) struct Writer {
     producer: FutureProducer,
     topic: String,
     group: String,
 }
 
-impl Letters {
+impl Writer {
     pub(crate) fn new(client: &ClientConfig, topic: &str, group: &str) -> Result<Self, Error> {
         let producer = client.create();
         let producer = producer.map_err(Error::client("creating the producer of dead letters"))?;
-        Ok(Letters {
+        Ok(Writer {
             producer,
             topic: topic.to_owned(),
             group: group.to_owned(),

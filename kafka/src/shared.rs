@@ -9,7 +9,7 @@ use keyqueue::limiter::{NoLimit, RateLimiter};
 
 use crate::bell::Bell;
 use crate::config::{Builder, Exhausted, Place};
-use crate::dead_letter::Letters;
+use crate::dead_letter::Writer;
 use crate::key::{Backlog, Key};
 use crate::lock;
 use crate::metadata::Metadata;
@@ -19,7 +19,7 @@ use crate::tenure::Tenure;
 pub(crate) struct Shared {
     pub(crate) settings: Builder,
     pub(crate) queue: WorkQueue<Key, Backlog>,
-    pub(crate) letters: Option<Letters>,
+    pub(crate) letters: Option<Writer>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) counts: Counts,
     /// Those that the driver has, for `status`.
@@ -98,7 +98,7 @@ impl Shared {
     pub(crate) fn new(
         settings: Builder,
         queue: WorkQueue<Key, Backlog>,
-        letters: Option<Letters>,
+        letters: Option<Writer>,
         bell: Arc<Bell>,
         last_error: Arc<Mutex<Option<String>>>,
     ) -> Self {

@@ -1,0 +1,385 @@
+//! Letters that are read, put back and dropped.
+//!
+//! Nothing can be taken out of a topic. So what ends a letter is a *mark*: a record behind it, in the same partition, that names it in the
+//! header [`LETTER`], and has no payload. A letter that has a mark is not there any more. The mark outlives the letter, because it is in the
+//! same log.
+//!
+//! # Protocol
+//!
+//! A letter is put back by one transaction, of the record in its own topic and of the mark. Two that put back the same letter use the
+//! same transactional id, one for each topic of letters:
+//!
+//! 1. `init_transactions` fences whoever has the id: its transaction is committed or aborted, and it can commit no other.
+//! 2. The topic is read to its end. So all marks that were committed are seen: a letter that has one is not put back again. Readers do not
+//!    see what is behind a transaction that is open. One of another program has another id, so it is not fenced: this ends with an error.
+//! 3. The records and the marks are written, and committed. Between 1 and 3 nobody else has committed a mark, or this commit is refused.
+//!
+//! If the reply to the commit is lost, the log has both or none of them, and the next look says which.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Header as Of, Message, OwnedHeaders};
+use rdkafka::metadata::MetadataTopic;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+use super::{ATTEMPTS, ERROR, FIRST, GROUP, LAST, LETTER, OFFSET, PARTITION, TOPIC};
+use crate::config::{Builder, Place};
+use crate::record::Header;
+use crate::{Error, lock, native};
+
+/// The offsets at the end of each partition that are read, and the letters and bytes in memory, of which the oldest are left out.
+const LAST_OFFSETS: i64 = 10_000;
+const MOST: usize = 10_000;
+const BYTES: usize = 64 << 20;
+/// What was read is as good as new for this long.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long a look and a step of a transaction may take. What was read until then is kept for the next look.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A letter that is neither put back nor dropped.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Letter {
+    /// Its number in this process: letters that are found later have higher ones.
+    pub number: u64,
+    /// What names it in [`LETTER`]: the letter's topic, partition, offset, and when the record has failed last.
+    pub name: String,
+    /// Where its record is.
+    pub place: Place,
+    /// The key of the record.
+    pub key: Option<Box<[u8]>>,
+    /// The payload of the record.
+    pub payload: Option<Box<[u8]>>,
+    /// The last error.
+    pub error: String,
+    /// How often a handler has tried.
+    pub attempts: u64,
+    /// When the record failed first.
+    pub first: SystemTime,
+    /// When the record failed last.
+    pub last: SystemTime,
+    /// Where the letter is.
+    partition: i32,
+    offset: i64,
+    headers: Box<[Header]>,
+}
+
+/// The dead letters of a group in their topic: [`Consumer::dead_letters`](crate::Consumer::dead_letters).
+///
+/// It has those of the last 10 000 records of each partition, at most 10 000 and 64 MiB, the newest. Every call waits for the brokers: it
+/// must not be made by a task, but by `tokio::task::spawn_blocking`.
+pub struct Letters {
+    topic: String,
+    group: String,
+    reading: ClientConfig,
+    writing: ClientConfig,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    client: Option<Arc<BaseConsumer>>,
+    /// Of each partition, the offset that is read next.
+    next: HashMap<i32, i64>,
+    /// By their names.
+    open: HashMap<String, Arc<Letter>>,
+    /// Letters until now.
+    found: u64,
+    /// At least those of the open letters.
+    bytes: usize,
+    read: Option<Instant>,
+}
+
+impl Letters {
+    pub(crate) fn new(settings: &Builder) -> Option<Self> {
+        let topic = settings.dead_letters.clone()?;
+        let (mut reading, mut writing) = (settings.client.clone(), settings.producer.clone());
+        reading
+            .set("isolation.level", "read_committed")
+            .set("enable.partition.eof", "true")
+            .set("auto.offset.reset", "earliest")
+            .set("fetch.wait.max.ms", "10");
+        let id = format!("keyqueue-{topic}");
+        // Its offsets are those with what is not committed.
+        writing
+            .set("transactional.id", id)
+            .set("isolation.level", "read_uncommitted");
+        for limit in ["transaction", "message", "socket"] {
+            writing.set(format!("{limit}.timeout.ms"), "10000");
+        }
+        Some(Letters {
+            topic,
+            group: settings.group.clone(),
+            reading,
+            writing,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Returns the letters, in the order in which they were found. What was read in the last second is not read again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Client`]: the brokers do not respond, or refuse.
+    pub fn read(&self) -> Result<Vec<Arc<Letter>>, Error> {
+        let state = &mut *lock(&self.state);
+        if state.read.is_none_or(|at| at.elapsed() >= FRESH) {
+            let read = self.catch_up(state, None);
+            read.map_err(Error::client("reading the dead letters"))?;
+        }
+        let mut letters: Vec<_> = state.open.values().cloned().collect();
+        letters.sort_unstable_by_key(|letter| letter.number);
+        Ok(letters)
+    }
+
+    /// Produces the records of the letters with these numbers again, in this order, and returns for each whether it was there: it is
+    /// not if it was put back or dropped before, by whatever process.
+    ///
+    /// A record goes to the end of the partition that it is from, with its key, payload and headers, and [`LETTER`]. So it is handled after
+    /// what its key has now, and by each group that reads the topic. All of it is one transaction: either all are put back, or none is.
+    /// If there are two letters of a record, both end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Client`]: the brokers do not respond, or refuse; another process did the same at the same time; or a program has an open
+    /// transaction in the topic of the letters. Read the letters again.
+    pub fn put_back(&self, numbers: &[u64]) -> Result<Vec<bool>, Error> {
+        let ended = self.end(numbers, true);
+        ended.map_err(Error::client("putting dead letters back"))
+    }
+
+    /// Drops the letters with these numbers, as [`put_back`](Self::put_back) does, but without their records.
+    ///
+    /// # Errors
+    ///
+    /// As for `put_back`.
+    pub fn discard(&self, numbers: &[u64]) -> Result<Vec<bool>, Error> {
+        let ended = self.end(numbers, false);
+        ended.map_err(Error::client("dropping dead letters"))
+    }
+
+    fn end(&self, numbers: &[u64], is_put_back: bool) -> Result<Vec<bool>, KafkaError> {
+        let state = &mut *lock(&self.state);
+        let producer: BaseProducer = self.writing.create()?;
+        producer.init_transactions(PATIENCE)?;
+        self.catch_up(state, Some(&producer))?;
+        producer.begin_transaction()?;
+        // Whatever comes of it, the log says it.
+        state.read = None;
+        let written = self.write(&producer, state, numbers, is_put_back);
+        let ended = written.and_then(|ended| {
+            producer.commit_transaction(PATIENCE)?;
+            Ok(ended)
+        });
+        let (is_there, marked) = ended.inspect_err(|_| {
+            // If that fails, too, the brokers do it after the transaction's limit.
+            _ = producer.abort_transaction(PATIENCE);
+        })?;
+        state.open.retain(|name, _| !marked.contains(name));
+        Ok(is_there)
+    }
+
+    /// Writes the records and the marks, and returns for each number whether it was there, and the names of the letters that have marks.
+    fn write(
+        &self,
+        producer: &BaseProducer,
+        state: &State,
+        numbers: &[u64],
+        is_put_back: bool,
+    ) -> Result<(Vec<bool>, BTreeSet<String>), KafkaError> {
+        let (mut is_there, mut marked) = (Vec::new(), BTreeSet::new());
+        for number in numbers {
+            let letter = state.open.values().find(|of| of.number == *number);
+            let letter = letter.filter(|letter| !marked.contains(&letter.name));
+            is_there.push(letter.is_some());
+            let Some(letter) = letter else { continue };
+            if is_put_back {
+                let own = |(name, _): &&Header| !name.starts_with("keyqueue-");
+                let headers = letter.headers.iter().filter(own);
+                let headers = headers.fold(OwnedHeaders::new(), |headers, (key, value)| {
+                    let value = value.as_deref();
+                    headers.insert(Of { key, value })
+                });
+                let mut record = BaseRecord::<[u8], [u8]>::to(&letter.place.topic)
+                    .partition(letter.place.partition)
+                    .headers(headers.insert(letter.named()));
+                (record.key, record.payload) = (letter.key.as_deref(), letter.payload.as_deref());
+                producer.send(record).map_err(|(error, _)| error)?;
+            }
+            let is_twin = |of: &&Arc<Letter>| {
+                // The topic of the record may have been made again.
+                (&of.place, &of.key, &of.payload) == (&letter.place, &letter.key, &letter.payload)
+            };
+            for twin in state.open.values().filter(is_twin) {
+                let mut mark = BaseRecord::<[u8], [u8]>::to(&self.topic)
+                    .partition(twin.partition)
+                    .headers(OwnedHeaders::new().insert(twin.named()));
+                mark.key = twin.key.as_deref();
+                producer.send(mark).map_err(|(error, _)| error)?;
+                marked.insert(twin.name.clone());
+            }
+        }
+        Ok((is_there, marked))
+    }
+
+    /// Reads on to the end of each partition; with a producer, to that of what is committed or not.
+    fn catch_up(
+        &self,
+        state: &mut State,
+        producer: Option<&BaseProducer>,
+    ) -> Result<(), KafkaError> {
+        let end = Instant::now() + PATIENCE;
+        let client = match state.client.take() {
+            Some(client) => client,
+            None => Arc::new(self.reading.create()?),
+        };
+        state.client = Some(Arc::clone(&client));
+        let metadata = client.fetch_metadata(Some(&self.topic), PATIENCE)?;
+        let (mut list, mut left) = (TopicPartitionList::new(), BTreeSet::new());
+        let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
+        for partition in partitions {
+            let id = partition.id();
+            let all = producer.map(|producer| {
+                let ends = producer.client();
+                ends.fetch_watermarks(&self.topic, id, PATIENCE)
+            });
+            let (low, high) = client.fetch_watermarks(&self.topic, id, PATIENCE)?;
+            if let Some(all) = all
+                && high < all?.1
+            {
+                let open = RDKafkaErrorCode::ConcurrentTransactions;
+                return Err(KafkaError::MessageConsumption(open));
+            }
+            let next = state.next.entry(id).or_insert(high - LAST_OFFSETS);
+            // A shorter log is another one. Of letters that retention has passed the marks may be gone, too.
+            let is_other = *next > high;
+            let is_there = |letter: &Letter| !is_other && letter.offset >= low;
+            (state.open).retain(|_, letter| letter.partition != id || is_there(letter));
+            *next = if is_other { low } else { low.max(*next) };
+            if *next < high {
+                list.add_partition_offset(&self.topic, id, Offset::Offset(*next))?;
+                left.insert(id);
+            }
+        }
+        client.assign(&list)?;
+        while !left.is_empty() {
+            let late = KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut);
+            let within = end.saturating_duration_since(Instant::now());
+            match client.poll(within).ok_or(late)? {
+                Ok(message) => {
+                    state.next.insert(message.partition(), message.offset() + 1);
+                    self.note(&message, state);
+                }
+                Err(KafkaError::PartitionEOF(partition)) => _ = left.remove(&partition),
+                Err(error) => return Err(error),
+            }
+        }
+        state.read = Some(Instant::now());
+        client.assign(&TopicPartitionList::new())
+    }
+
+    /// Notes a record of the topic: a letter of this group, a mark, or neither.
+    fn note(&self, message: &BorrowedMessage<'_>, state: &mut State) {
+        let headers = native::headers(message);
+        // The last of a name: a record may have those of its last letter.
+        let text = |name: &str| {
+            let header = headers.iter().rfind(|(of, _)| **of == *name);
+            header.and_then(|(_, value)| std::str::from_utf8(value.as_deref()?).ok())
+        };
+        let number = |name| text(name).and_then(|text| text.parse().ok());
+        let Some(topic) = text(TOPIC) else {
+            text(LETTER).map(|name| state.open.remove(name));
+            return;
+        };
+        let (Some(partition), Some(offset)) = (number(PARTITION), number(OFFSET)) else {
+            return;
+        };
+        if text(GROUP) != Some(&self.group) {
+            return;
+        }
+        let millis = |name| number(name).and_then(|millis| u64::try_from(millis).ok());
+        let time = |name| SystemTime::UNIX_EPOCH + Duration::from_millis(millis(name).unwrap_or(0));
+        let place = (message.partition(), message.offset());
+        state.found += 1;
+        let name = format!(
+            "{}/{}/{}/{}",
+            self.topic,
+            place.0,
+            place.1,
+            millis(LAST).unwrap_or(0)
+        );
+        let letter = Letter {
+            number: state.found,
+            name: name.clone(),
+            place: Place {
+                topic: topic.into(),
+                partition: i32::try_from(partition).unwrap_or(-1),
+                offset,
+            },
+            key: message.key().map(Into::into),
+            payload: message.payload().map(Into::into),
+            error: text(ERROR).unwrap_or_default().to_owned(),
+            attempts: millis(ATTEMPTS).unwrap_or(0),
+            first: time(FIRST),
+            last: time(LAST),
+            partition: place.0,
+            offset: place.1,
+            headers,
+        };
+        state.bytes += letter.bytes();
+        state.open.insert(name, Arc::new(letter));
+        if state.open.len() > MOST || state.bytes > BYTES {
+            state.leave_out();
+        }
+    }
+}
+
+impl Letter {
+    fn named(&self) -> Of<'_, &String> {
+        let value = Some(&self.name);
+        Of { key: LETTER, value }
+    }
+
+    fn bytes(&self) -> usize {
+        let size = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| name.len() + size(value));
+        mem::size_of::<Self>() + size(&self.key) + size(&self.payload) + headers.sum::<usize>()
+    }
+}
+
+impl State {
+    /// Forgets the oldest, a tenth more than has to be.
+    fn leave_out(&mut self) {
+        let mut all: Vec<_> = self
+            .open
+            .values()
+            .map(|of| (of.number, of.bytes()))
+            .collect();
+        all.sort_unstable();
+        self.bytes = 0;
+        let newest = all.iter().rev().take(MOST / 10 * 9);
+        let kept = newest.take_while(|(_, bytes)| {
+            self.bytes += bytes;
+            self.bytes <= BYTES / 10 * 9
+        });
+        let first = kept.last().map_or(u64::MAX, |(number, _)| *number);
+        self.open.retain(|_, letter| letter.number >= first);
+    }
+}
+
+impl fmt::Debug for Letters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Letters")
+            .field("topic", &self.topic)
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! Dead letters that are read, put back and dropped.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Notes, builder, cluster, produce, run, until};
+use keyqueue_kafka::dead_letter::{self, Letters};
+use keyqueue_kafka::{Builder, Outcome, Verdict};
+
+fn seen(letters: &Letters) -> Vec<String> {
+    let letters = letters.read().expect("the letters");
+    let letter = |letter: &Arc<dead_letter::Letter>| {
+        let key = common::text(letter.key.as_deref());
+        let place = &letter.place;
+        let (topic, partition, offset) = (&place.topic, place.partition, place.offset);
+        format!(
+            "{key} {topic}/{partition}/{offset}: {} after {}",
+            letter.error, letter.attempts
+        )
+    };
+    letters.iter().map(letter).collect()
+}
+
+/// Waits for the brokers in a thread that may block.
+async fn blocking<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(f).await.expect("no panic")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
+async fn a_letter_is_put_back_once_and_one_that_is_dropped_is_gone_for_every_process() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    let records = [
+        (Some("bad"), Some("1")),
+        (Some("bad"), Some("2")),
+        (Some("bad"), None),
+        (Some("good"), Some("3")),
+    ];
+    produce(&cluster, &records).await;
+    let is_mended = Arc::new(AtomicBool::new(false));
+    let (notes, mended) = (Notes::default(), Arc::clone(&is_mended));
+    let of_handler = notes.clone();
+    let settings = || builder(&cluster).retries(0).dead_letters("dead");
+    let run = run(settings(), move |record| {
+        let (notes, is_mended) = (of_handler.clone(), mended.load(Ordering::Relaxed));
+        async move {
+            let key = common::text(record.key());
+            if key != "good" && !is_mended {
+                return Verdict::GiveUp(format!("{key} fails"));
+            }
+            let payload = common::text(record.payload());
+            let headers = record
+                .headers()
+                .map(|(name, value)| format!("{name}={}", common::text(value)));
+            notes.add(format!(
+                "{key} {payload} {}",
+                headers.collect::<Vec<_>>().join(" ")
+            ));
+            Verdict::Ok(Outcome::Done)
+        }
+    });
+    let count = || run.consumer.status().dead_letters == 3 && notes.len() == 1;
+    until("letters", count).await;
+    // Those of another group in the same topic are not this one's.
+    let other = Builder::build(settings()).expect("settings");
+    let here = Arc::new(run.consumer.dead_letters().expect("there is a topic"));
+    let there = Arc::new(other.dead_letters().expect("there is a topic"));
+    let all = [
+        "bad topic/0/0: bad fails after 1",
+        "bad topic/0/1: bad fails after 1",
+        "bad topic/0/2: bad fails after 1",
+    ];
+    for letters in [&here, &there] {
+        let letters = Arc::clone(letters);
+        assert_eq!(blocking(move || seen(&letters)).await, all);
+    }
+    is_mended.store(true, Ordering::Relaxed);
+    let letters = Arc::clone(&here);
+    let ended = blocking(move || letters.put_back(&[1, 2, 2, 9])).await;
+    assert_eq!(ended.expect("a transaction"), [true, true, false, false]);
+    // The other process has read them, and has the same numbers.
+    let letters = Arc::clone(&there);
+    let ended = blocking(move || (letters.put_back(&[1]), letters.discard(&[3, 2])));
+    let (again, dropped) = ended.await;
+    assert_eq!(again.expect("a transaction"), [false]);
+    assert_eq!(dropped.expect("a transaction"), [true, false]);
+    let letters = Arc::clone(&here);
+    assert_eq!(
+        blocking(move || letters.put_back(&[3]))
+            .await
+            .expect("a transaction"),
+        [false]
+    );
+    until("they are handled", || notes.len() == 3).await;
+    let first_failure = |note: &String| note.rsplit_once('/').expect("a time").0.to_owned();
+    assert_eq!(
+        notes.all()[1..]
+            .iter()
+            .map(first_failure)
+            .collect::<Vec<_>>(),
+        [
+            "bad 1 keyqueue-letter=dead/0/0",
+            "bad 2 keyqueue-letter=dead/0/1"
+        ]
+    );
+    let fresh = Arc::new(other.dead_letters().expect("there is a topic"));
+    for letters in [here, there, fresh] {
+        assert_eq!(blocking(move || seen(&letters)).await, [""; 0]);
+    }
+    let ended = run.end().await.expect("an end");
+    assert_eq!((ended.finished, ended.dead_letters), (3, 3));
+}
