@@ -176,9 +176,11 @@ impl Board {
     }
 
     /// Adds a consumer of [`keyqueue_kafka`] in this process under a name, as [`add`](Self::add) does: the partitions that it has,
-    /// and of each one its base offset, what is finished beyond it, and the oldest record that is not finished. There are no actions.
+    /// and of each one its base offset, what is finished beyond it, and the oldest record that is not finished. Its dead letters can be
+    /// put back and dropped.
     ///
-    /// The board keeps the consumer until it is [removed](Self::remove), but not its connections once its run has ended.
+    /// The board keeps the consumer until it is [removed](Self::remove), but not its connections once its run has ended. From the first look
+    /// at its dead letters on it has a connection of its own.
     ///
     /// # Errors
     ///
@@ -202,7 +204,7 @@ impl Board {
         name: impl Into<String>,
         consumer: &keyqueue_kafka::Consumer,
     ) -> Result<&Self, NameError> {
-        self.add_partitioned(name.into(), consumer.clone())
+        self.add_partitioned(name.into(), crate::kafka::Kafka::new(consumer.clone()))
     }
 
     fn add_partitioned(

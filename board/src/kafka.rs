@@ -1,14 +1,17 @@
 //! A consumer of keyqueue-kafka in this process.
 
 use std::cmp::Reverse;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use keyqueue_kafka::{Consumer, Doing, PartitionStatus};
+use keyqueue_kafka::dead_letter::{self, Letters};
+use keyqueue_kafka::{Consumer, Doing, Error, PartitionStatus};
 use serde_json::Value;
 
 use crate::fleet::{Cell, Column, Partitioned, Partitions};
-use crate::letters::LetterStore;
-use crate::source::Refused;
+use crate::letters::{LetterStore, Verb};
+use crate::rows::Letter;
+use crate::source::{LetterId, Refused};
 use crate::text;
 
 const COLUMNS: [Column; 14] = [
@@ -28,9 +31,22 @@ const COLUMNS: [Column; 14] = [
     ("error", "Last error"),
 ];
 
-impl Partitioned for Consumer {
+/// A consumer, and the reader of its dead letters.
+pub(crate) struct Kafka {
+    consumer: Consumer,
+    letters: Option<Letters>,
+}
+
+impl Kafka {
+    pub(crate) fn new(consumer: Consumer) -> Self {
+        let letters = consumer.dead_letters();
+        Kafka { consumer, letters }
+    }
+}
+
+impl Partitioned for Kafka {
     fn about(&self) -> String {
-        format!("group {}", self.status().group)
+        format!("group {}", self.consumer.status().group)
     }
 
     fn is_connected(&self) -> bool {
@@ -38,7 +54,7 @@ impl Partitioned for Consumer {
     }
 
     fn look(&self) -> Result<Partitions, Refused> {
-        let mut status = self.status();
+        let mut status = self.consumer.status();
         let of = &mut status.partitions;
         let oldest = |of: &PartitionStatus| {
             let oldest = of.oldest.as_ref();
@@ -82,13 +98,79 @@ impl Partitioned for Consumer {
     }
 
     fn letters(&self) -> Result<&dyn LetterStore, String> {
-        Err(match self.status().dead_letter_topic {
-            None => "This consumer has no topic for dead letters.".into(),
-            Some(topic) => format!(
-                "The dead letters are records of the topic {}. To put one back, produce its key and its payload to the topic in its headers: nothing can be taken out of a topic, so the board could not tell which ones are back.",
-                text::cut(&topic, text::IN_TABLE)
-            ),
-        })
+        let letters = self.letters.as_ref();
+        let letters = letters.ok_or("This consumer has no topic for dead letters.")?;
+        Ok(letters)
+    }
+}
+
+impl LetterStore for Letters {
+    fn page(&self, from: u64, max: usize, most: usize) -> Result<Vec<Letter>, Refused> {
+        let letters = self.read().map_err(refused)?;
+        let wanted = letters.iter().skip_while(|letter| letter.number < from);
+        Ok(wanted.take(max).map(|letter| row(letter, most)).collect())
+    }
+
+    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
+        let ended = match verb {
+            Verb::PutBack => self.put_back(numbers),
+            Verb::Drop => self.discard(numbers),
+        };
+        let came = |number: &u64, was_there: bool| match was_there {
+            true => Ok(()),
+            false => Err(Refused::NoLetter(*number)),
+        };
+        match ended.map_err(refused) {
+            Ok(ended) => numbers
+                .iter()
+                .zip(ended)
+                .map(|(number, ended)| came(number, ended))
+                .collect(),
+            Err(refused) => vec![Err(refused); numbers.len()],
+        }
+    }
+
+    fn len(&self) -> Result<usize, Refused> {
+        Ok(self.read().map_err(refused)?.len())
+    }
+
+    fn capacity(&self) -> Option<usize> {
+        None
+    }
+
+    fn lost(&self) -> u64 {
+        0
+    }
+}
+
+fn refused(error: Error) -> Refused {
+    Refused::Server(text::cut(&error.to_string(), text::WHOLE))
+}
+
+fn row(letter: &dead_letter::Letter, most: usize) -> Letter {
+    // One byte too many shows that there are more.
+    let shown = |bytes: &[u8]| {
+        let bytes = &bytes[..bytes.len().min(most + 1)];
+        text::cut(&String::from_utf8_lossy(bytes), most)
+    };
+    let place = &letter.place;
+    let mut mark = DefaultHasher::new(); // of fixed keys, so that all replicas have the same
+    letter.name.hash(&mut mark);
+    Letter {
+        id: LetterId {
+            number: letter.number,
+            mark: mark.finish(),
+        },
+        key: letter.key.as_deref().map_or("(no key)".into(), shown),
+        value: letter.payload.as_deref().map(shown),
+        error: text::cut(&letter.error, most),
+        reason: Some(format!(
+            "{}, partition {}, offset {}",
+            place.topic, place.partition, place.offset
+        )),
+        attempts: letter.attempts,
+        first: Some(letter.first),
+        last: letter.last,
     }
 }
 
