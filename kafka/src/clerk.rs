@@ -26,13 +26,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(crate) enum Job {
     /// Reads what is committed for partitions.
     Load(u64, Vec<Partition>),
-    Commit(Commit),
-}
-
-pub(crate) struct Commit {
-    /// With a number it is the last one of its tenures: it is tried again until this time, and replied to.
-    pub(crate) last: Option<(u64, Instant)>,
-    pub(crate) snapshots: Vec<(Arc<Tenure>, Snapshot)>,
+    /// Commits these. With a number it is the last commit of these tenures: it is tried again until this time, and replied to.
+    Commit(Option<(u64, Instant)>, Vec<Ended>),
 }
 
 pub(crate) enum Reply {
@@ -58,9 +53,9 @@ impl Clerk {
                     Job::Load(id, partitions) => {
                         Some(Reply::Loaded(id, load(&client, &shared, &partitions)))
                     }
-                    Job::Commit(commit) => {
-                        let failed = store(&client, &shared, &commit);
-                        commit.last.map(|(id, _)| Reply::Committed(id, failed))
+                    Job::Commit(last, snapshots) => {
+                        let failed = store(&client, &shared, last, &snapshots);
+                        last.map(|(id, _)| Reply::Committed(id, failed))
                     }
                 };
                 if let Some(reply) = reply {
@@ -94,10 +89,15 @@ impl Drop for Clerk {
 }
 
 /// Commits, and returns how many partitions failed.
-fn store(client: &Client, shared: &Shared, commit: &Commit) -> usize {
+fn store(
+    client: &Client,
+    shared: &Shared,
+    last: Option<(u64, Instant)>,
+    snapshots: &[Ended],
+) -> usize {
     // A tenure that ends gets a last commit, and none before that from a moment that has passed.
-    let is_due = |(tenure, _): &&Ended| commit.last.is_some() || !tenure.is_revoked();
-    let mut due: Vec<_> = commit.snapshots.iter().filter(is_due).collect();
+    let is_due = |(tenure, _): &&Ended| last.is_some() || !tenure.is_revoked();
+    let mut due: Vec<_> = snapshots.iter().filter(is_due).collect();
     let mut with_metadata = true;
     while !due.is_empty() {
         shared.counts.commits.add(1);
@@ -131,9 +131,7 @@ fn store(client: &Client, shared: &Shared, commit: &Commit) -> usize {
         }
         // While the group is between two generations, brokers refuse what they take a moment later. A lost assignment is
         // another member's.
-        let again = commit
-            .last
-            .is_some_and(|(_, until)| Instant::now() + AGAIN < until);
+        let again = last.is_some_and(|(_, until)| Instant::now() + AGAIN < until);
         if due.is_empty()
             || !again
             || client.assignment_lost()
@@ -146,7 +144,7 @@ fn store(client: &Client, shared: &Shared, commit: &Commit) -> usize {
     due.len()
 }
 
-type Ended = (Arc<Tenure>, Snapshot);
+pub(crate) type Ended = (Arc<Tenure>, Snapshot);
 
 fn list(commits: &[&Ended], with_metadata: bool) -> TopicPartitionList {
     let mut list = TopicPartitionList::with_capacity(commits.len());

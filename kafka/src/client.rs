@@ -34,24 +34,16 @@ pub(crate) enum Event {
     Revoke(Vec<Partition>),
 }
 
+#[derive(Default)]
 pub(crate) struct Context {
     pub(crate) bell: Arc<Bell>,
-    events: Mutex<VecDeque<Event>>,
+    pub(crate) events: Mutex<VecDeque<Event>>,
     /// The driver has ended: revocations are replied to directly.
-    closing: AtomicBool,
+    pub(crate) closing: AtomicBool,
     pub(crate) last_error: Arc<Mutex<Option<String>>>,
 }
 
 impl Context {
-    pub(crate) fn new(bell: Arc<Bell>, last_error: Arc<Mutex<Option<String>>>) -> Self {
-        Context {
-            bell,
-            events: Mutex::default(),
-            closing: AtomicBool::new(false),
-            last_error,
-        }
-    }
-
     pub(crate) fn events(&self) -> VecDeque<Event> {
         std::mem::take(&mut *lock(&self.events))
     }

@@ -100,14 +100,11 @@ pub struct Builder {
     pub(crate) linger: Duration,
 }
 
-/// Properties that would take from the consumer what it does itself.
+/// Properties that would take from the consumer what it does itself, and what is wrong with setting them.
 const RESERVED: [(&str, &str); 6] = [
-    ("bootstrap.servers", "is an argument of `Consumer::builder`"),
-    (
-        "metadata.broker.list",
-        "is an argument of `Consumer::builder`",
-    ),
-    ("group.id", "is an argument of `Consumer::builder`"),
+    ("bootstrap.servers", OF_BUILDER),
+    ("metadata.broker.list", OF_BUILDER),
+    ("group.id", OF_BUILDER),
     ("enable.auto.commit", "must stay off: the consumer commits"),
     (
         "enable.auto.offset.store",
@@ -115,6 +112,7 @@ const RESERVED: [(&str, &str); 6] = [
     ),
     ("enable.partition.eof", "must stay off"),
 ];
+const OF_BUILDER: &str = "is an argument of `Consumer::builder`";
 
 impl Builder {
     pub(crate) fn new(servers: &str, group: &str) -> Self {
@@ -291,68 +289,46 @@ impl Builder {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let Room {
-            records,
-            bytes,
-            of_partition,
-        } = self.room;
-        let of_partition = of_partition.unwrap_or(1);
-        let letters = self.dead_letters.clone();
-        let has_name = letters.as_ref().is_some_and(|topic| !topic.is_empty());
+        let (topics, room, tasks) = (&self.topics, self.room, self.concurrency);
+        let of_partition = room.of_partition.unwrap_or(1);
+        let letters = self.dead_letters.as_ref();
         let needs = |then: &Exhausted| *then == Exhausted::DeadLetter;
         let needs_letters = self.exhausted.values().chain(&self.otherwise).any(needs);
-        let has_letters = has_name || letters.is_none() && !needs_letters;
-        let letters = letters.unwrap_or_default();
-        let topics = !self.topics.is_empty() && !self.topics.iter().any(String::is_empty);
+        let has_letters = letters.map_or(!needs_letters, |topic| !topic.is_empty());
+        let is_read = letters.is_some_and(|topic| topics.contains(topic));
+        let letters = letters.map_or("", String::as_str);
+        let has_topics = !topics.is_empty() && !topics.iter().any(String::is_empty);
         let every = self.commit_every;
-        let tasks = self.concurrency;
-        let (text, names) = (ToString::to_string, "at least one name, none of them empty");
-        for (field, value, holds, rule) in [
-            ("topics", self.topics.join(","), topics, names),
-            (
-                "group",
-                self.group.clone(),
-                !self.group.is_empty(),
-                "a name",
-            ),
-            (
-                "concurrency",
-                text(&tasks),
-                (1..=1 << 16).contains(&tasks),
-                "from 1 to 65536",
-            ),
-            ("room.records", text(&records), records > 0, "at least 1"),
-            ("room.bytes", text(&bytes), bytes > 0, "at least 1"),
-            (
-                "room.of_partition",
-                text(&of_partition),
-                (1..=records).contains(&of_partition),
-                "from 1 to room.records",
-            ),
-            (
-                "commit_every",
-                format!("{every:?}"),
-                every.as_millis() > 0,
-                "at least 1 ms",
-            ),
-            (
-                "dead_letters",
-                letters.clone(),
-                has_letters,
-                "the name of a topic",
-            ),
-            (
-                "dead_letters",
-                letters.clone(),
-                !self.topics.contains(&letters),
-                "not one of the topics that are read",
-            ),
-        ] {
-            if !holds {
-                return Err(Error::config(field, value, rule));
-            }
-        }
-        Ok(())
+        let check =
+            |field: &'static str, value: &dyn ToString, holds, rule: &'static str| match holds {
+                true => Ok(()),
+                false => Err(Error::config(field, value.to_string(), rule)),
+            };
+        let names = "at least one name, none of them empty";
+        check("topics", &topics.join(","), has_topics, names)?;
+        check("group", &self.group, !self.group.is_empty(), "a name")?;
+        let holds = (1..=1 << 16).contains(&tasks);
+        check("concurrency", &tasks, holds, "from 1 to 65536")?;
+        check(
+            "room.records",
+            &room.records,
+            room.records > 0,
+            "at least 1",
+        )?;
+        check("room.bytes", &room.bytes, room.bytes > 0, "at least 1")?;
+        let holds = (1..=room.records).contains(&of_partition);
+        let rule = "from 1 to room.records";
+        check("room.of_partition", &of_partition, holds, rule)?;
+        let holds = every.as_millis() > 0;
+        check(
+            "commit_every",
+            &format!("{every:?}"),
+            holds,
+            "at least 1 ms",
+        )?;
+        check("dead_letters", &letters, has_letters, "the name of a topic")?;
+        let rule = "not one of the topics that are read";
+        check("dead_letters", &letters, !is_read, rule)
     }
 
     /// Whether a group that has committed nothing begins with what comes next.

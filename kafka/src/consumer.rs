@@ -20,7 +20,7 @@ use crate::config::Builder;
 use crate::dead_letter::{Letters, Writer};
 use crate::driver::Driver;
 use crate::key::{Backlog, Job, Key};
-use crate::shared::{Shared, Stop};
+use crate::shared::{Counts, Shared, Stop};
 use crate::work::{self, Waits};
 use crate::{Ended, Error, Record, Status, lock};
 
@@ -44,9 +44,12 @@ impl Consumer {
     }
 
     pub(crate) fn create(settings: Builder) -> Result<Self, Error> {
-        let bell = Arc::new(Bell::default());
-        let last_error = Arc::default();
-        let context = Context::new(Arc::clone(&bell), Arc::clone(&last_error));
+        let (bell, last_error) = <(Arc<Bell>, Arc<_>)>::default();
+        let context = Context {
+            bell: Arc::clone(&bell),
+            last_error: Arc::clone(&last_error),
+            ..Context::default()
+        };
         let client = Client::from_config_and_context(&settings.client, context);
         let mut client = client.map_err(Error::client("creating the client"))?;
         let ring = Arc::clone(&bell);
@@ -59,14 +62,19 @@ impl Consumer {
         let queue = queue.merge(merge::append).build();
         let queue = queue
             .map_err(|error| Error::config(error.field(), error.value(), error.to_string()))?;
+        let shared = Shared {
+            metadata: Mutex::new(settings.metadata),
+            settings,
+            queue,
+            letters: letters.transpose()?,
+            bell,
+            counts: Counts::default(),
+            tenures: Mutex::default(),
+            last_error,
+            stop: Mutex::default(),
+        };
         Ok(Consumer {
-            shared: Arc::new(Shared::new(
-                settings,
-                queue,
-                letters.transpose()?,
-                bell,
-                last_error,
-            )),
+            shared: Arc::new(shared),
             client: Arc::new(Mutex::new(Some(client))),
         })
     }

@@ -11,10 +11,10 @@ use crate::bell::Bell;
 use crate::config::{Builder, Exhausted, Place};
 use crate::dead_letter::Writer;
 use crate::key::{Backlog, Key};
-use crate::lock;
 use crate::metadata::Metadata;
 use crate::record::Inner;
-use crate::tenure::Tenure;
+use crate::tenure::{Start, Tenure};
+use crate::{OrderBy, lock};
 
 pub(crate) struct Shared {
     pub(crate) settings: Builder,
@@ -25,8 +25,8 @@ pub(crate) struct Shared {
     /// Those that the driver has, for `status`.
     pub(crate) tenures: Mutex<Vec<Arc<Tenure>>>,
     pub(crate) last_error: Arc<Mutex<Option<String>>>,
-    metadata: Mutex<Metadata>,
-    stop: Mutex<Stop>,
+    pub(crate) metadata: Mutex<Metadata>,
+    pub(crate) stop: Mutex<Stop>,
 }
 
 /// Whether the run is to end.
@@ -95,24 +95,10 @@ counts! {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        settings: Builder,
-        queue: WorkQueue<Key, Backlog>,
-        letters: Option<Writer>,
-        bell: Arc<Bell>,
-        last_error: Arc<Mutex<Option<String>>>,
-    ) -> Self {
-        Shared {
-            metadata: Mutex::new(settings.metadata),
-            settings,
-            queue,
-            letters,
-            bell,
-            counts: Counts::default(),
-            tenures: Mutex::default(),
-            last_error,
-            stop: Mutex::default(),
-        }
+    pub(crate) fn tenure(&self, place: (Arc<str>, i32, u32), start: Start) -> Arc<Tenure> {
+        let by_key = matches!(self.settings.order, OrderBy::Key);
+        let bell = Arc::clone(&self.bell);
+        Arc::new(Tenure::new(place, by_key, start, bell))
     }
 
     pub(crate) fn limiter(&self) -> &dyn RateLimiter<Place> {

@@ -198,27 +198,18 @@ impl PartitionStatus {
             ("topic", self.topic.clone()),
             ("partition", self.partition.to_string()),
         ];
-        let oldest = self.oldest.as_ref().map(|oldest| oldest.age);
+        let oldest = self.oldest.as_ref().map_or(Duration::ZERO, |of| of.age);
         for (name, value) in [
-            ("keyqueue_kafka_records", self.records as f64),
-            ("keyqueue_kafka_bytes", self.bytes as f64),
-            ("keyqueue_kafka_running", self.running as f64),
-            ("keyqueue_kafka_failing", self.failing as f64),
-            ("keyqueue_kafka_base_offset", self.base as f64),
-            (
-                "keyqueue_kafka_finished_beyond",
-                self.finished_beyond as f64,
-            ),
-            (
-                "keyqueue_kafka_committed_offset",
-                self.committed.unwrap_or(-1) as f64,
-            ),
-            (
-                "keyqueue_kafka_oldest_seconds",
-                oldest.unwrap_or_default().as_secs_f64(),
-            ),
+            ("records", self.records as f64),
+            ("bytes", self.bytes as f64),
+            ("running", self.running as f64),
+            ("failing", self.failing as f64),
+            ("base_offset", self.base as f64),
+            ("finished_beyond", self.finished_beyond as f64),
+            ("committed_offset", self.committed.unwrap_or(-1) as f64),
+            ("oldest_seconds", oldest.as_secs_f64()),
         ] {
-            gauge!(name, &labels).set(value);
+            gauge!(format!("keyqueue_kafka_{name}"), &labels).set(value);
         }
     }
 

@@ -9,9 +9,8 @@ use rdkafka::message::{BorrowedMessage, Message};
 use smallvec::smallvec;
 
 use super::{Driver, Turn};
-use crate::OrderBy;
 use crate::record::Inner;
-use crate::tenure::{Intake, Start, Tenure};
+use crate::tenure::{Intake, Start};
 
 /// The records of a partition that are taken before it is another one's turn, and how many of them together.
 const TURN: usize = 1024;
@@ -143,13 +142,10 @@ impl Driver {
         }
         let start = Start {
             base: from,
-            is_committed: false,
-            stored: None,
+            ..Start::default()
         };
-        let by_key = matches!(self.shared.settings.order, OrderBy::Key);
         let place = (Arc::clone(&old.topic), old.partition, slot);
-        let bell = Arc::clone(&self.shared.bell);
-        assigned.tenure = Arc::new(Tenure::new(place, by_key, start, bell));
+        assigned.tenure = self.shared.tenure(place, start);
         let offset = Offset::Offset(i64::try_from(from).unwrap_or(i64::MAX));
         let sought = self.client.seek(&old.topic, old.partition, offset, SEEK);
         assigned.seek = sought.is_err().then_some(from);

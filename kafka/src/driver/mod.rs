@@ -32,7 +32,7 @@ use rdkafka::consumer::Consumer;
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::error::KafkaError;
 
-use crate::clerk::{Clerk, Commit, Job, Reply};
+use crate::clerk::{Clerk, Job, Reply};
 use crate::client::{Client, Context, Event};
 use crate::shared::{Shared, Stop};
 use crate::tenure::Tenure;
@@ -230,7 +230,7 @@ impl Driver {
         };
         let snapshots: Vec<_> = self.partitions.values().filter_map(snapshot).collect();
         if last.is_some() || !snapshots.is_empty() {
-            self.clerk.ask(Job::Commit(Commit { last, snapshots }));
+            self.clerk.ask(Job::Commit(last, snapshots));
         }
     }
 
@@ -249,21 +249,15 @@ impl Driver {
     /// Warns once of each record that has become a stall.
     fn warn_of_stalls(&mut self, status: &Status) {
         let mut stalls = BTreeSet::new();
-        for partition in &status.partitions {
-            let Some(oldest) = partition.oldest.as_ref().filter(|oldest| oldest.is_stalled) else {
+        for of in &status.partitions {
+            let Some(oldest) = of.oldest.as_ref().filter(|oldest| oldest.is_stalled) else {
                 continue;
             };
-            let stall = (partition.topic.clone(), partition.partition, oldest.offset);
+            let stall = (of.topic.clone(), of.partition, oldest.offset);
             if !self.stalls.contains(&stall) {
-                let (topic, records) = (&partition.topic, partition.records);
-                let (partition, offset, key, doing) = (
-                    partition.partition,
-                    oldest.offset,
-                    &oldest.key,
-                    oldest.doing,
-                );
+                let (topic, partition, offset) = &stall;
                 let error = oldest.error.as_deref().unwrap_or_default();
-                tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, ?key, age = ?oldest.age, %doing, error, records, "a partition stalls");
+                tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, key = ?oldest.key, age = ?oldest.age, doing = %oldest.doing, error, records = of.records, "a partition stalls");
             }
             stalls.insert(stall);
         }

@@ -13,7 +13,7 @@ use super::{Assigned, Driver};
 use crate::clerk::Job;
 use crate::client::{self, Event, Partition};
 use crate::tenure::{Start, Tenure};
-use crate::{Ended, Error, OrderBy, PartitionStatus, lock};
+use crate::{Ended, Error, PartitionStatus, lock};
 
 /// How long the last commit of a tenure is tried, beyond the limit of its revocation.
 const COMMIT: Duration = Duration::from_secs(10);
@@ -157,18 +157,12 @@ impl Driver {
             .slots
             .entry((Arc::clone(&topic), partition))
             .or_insert(slots);
-        let by_key = matches!(self.shared.settings.order, OrderBy::Key);
-        let bell = Arc::clone(&self.shared.bell);
-        let tenure = Arc::new(Tenure::new((topic, partition, slot), by_key, start, bell));
-        let seek = None;
-        self.partitions.insert(
-            slot,
-            Assigned {
-                tenure,
-                queue,
-                seek,
-            },
-        );
+        let assigned = Assigned {
+            tenure: self.shared.tenure((topic, partition, slot), start),
+            queue,
+            seek: None,
+        };
+        self.partitions.insert(slot, assigned);
     }
 
     fn revoke(&mut self, partitions: Vec<Partition>, now: Instant) {
