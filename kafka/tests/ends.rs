@@ -76,6 +76,32 @@ async fn a_fatal_error_ends_the_run_and_what_runs_and_commits_nothing() {
     run.end().await.expect("no error");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn an_assignment_that_is_lost_while_the_run_ends_does_not_hold_up_the_end() {
+    let cluster = cluster(1);
+    produce(&cluster, &[(None, Some("x"))]).await;
+    let begun = Notes::default();
+    let notes = begun.clone();
+    let run = run(builder(&cluster), move |_| {
+        notes.add("begun");
+        sleep(Duration::from_secs(3600))
+    });
+    until("it runs", || begun.len() == 1).await;
+    let consumer = run.consumer.clone();
+    let mut ended = tokio::spawn(run.end());
+    let is_leaving = || consumer.status().partitions.iter().all(|of| of.is_leaving);
+    until("the end has begun", is_leaving).await;
+    // The group wants the partition back, which nobody but the end replies to.
+    cluster.request_errors(
+        RDKafkaApiKey::Heartbeat,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID],
+    );
+    until("the end", || ended.is_finished()).await;
+    let ended = (&mut ended).await.expect("no panic").expect("no error");
+    assert!(ended.is_lost, "{ended}");
+    assert_eq!((ended.finished, ended.cancelled), (0, 1));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R6
 async fn a_commit_that_fails_is_seen_and_tried_again() {
     let cluster = cluster(1);

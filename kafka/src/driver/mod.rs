@@ -10,6 +10,7 @@
 //!     the assignment is lost --> nothing begins, what runs is cancelled, nothing is committed --> unassign
 //!     the signal           --> as a revocation of all, within the grace --> close
 //!     a fatal error        --> nothing begins, what runs is cancelled, nothing is committed --> the error
+//!     the end              --> what the group wants is replied to by the close, and not before
 //! ```
 //!
 //! Other partitions go on while some are revoked, if the protocol of the group is a cooperative one.
@@ -121,13 +122,26 @@ impl Driver {
                 assigned.tenure.cancel();
             });
         }
-        self.client.context().close();
-        if let Err(error) = self.client.unassign() {
-            tracing::debug!(target: "keyqueue_kafka", %error, "the client does not unassign");
-        }
+        self.close();
         lock(&self.shared.tenures).clear();
         // The last reference to the client leaves the group, once those of the queues and of the clerk are dropped.
         ended
+    }
+
+    /// Gives all partitions back. The client closes when it is dropped.
+    fn close(&mut self) {
+        let client = &self.client;
+        client.context().close();
+        self.events.extend(client.context().events());
+        let mut closing = Ok(());
+        if !self.events.is_empty() || !matches!(self.rebalancing, Rebalancing::Idle) {
+            // The group waits for a reply, and a client that closes would wait for it forever. It takes this one once it closes, and
+            // not before that if the group is a cooperative one.
+            closing = client.close_queue();
+        }
+        if let Err(error) = client.unassign().and(closing) {
+            tracing::debug!(target: "keyqueue_kafka", %error, "the client does not unassign");
+        }
     }
 
     fn turn(&mut self) -> Result<Turn, Error> {

@@ -56,8 +56,7 @@ impl Driver {
     /// Goes on with what the group has asked for.
     pub(super) fn rebalance(&mut self, now: Instant) -> Result<(), Error> {
         if self.leaving.is_some() {
-            // The end unassigns all.
-            self.events.clear();
+            // The end gives all back, and replies to what is wanted until then.
             return Ok(());
         }
         match mem::replace(&mut self.rebalancing, Rebalancing::Idle) {
