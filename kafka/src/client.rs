@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rdkafka::TopicPartitionList;
 use rdkafka::client::ClientContext;
@@ -40,7 +41,38 @@ pub(crate) struct Context {
     pub(crate) events: Mutex<VecDeque<Event>>,
     /// The driver has ended: revocations are replied to directly.
     pub(crate) closing: AtomicBool,
-    pub(crate) last_error: Arc<Mutex<Option<String>>>,
+    pub(crate) errors: Arc<Errors>,
+}
+
+/// Between two warnings: a client that finds no broker reports it forty times a second.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// What the client reports: the last error, and when the last warning was given.
+#[derive(Default)]
+pub(crate) struct Errors(Mutex<(Option<String>, Option<Instant>)>);
+
+impl Errors {
+    pub(crate) fn note(&self, error: String) {
+        let now = Instant::now();
+        let is_quiet = {
+            let (last, warned) = &mut *lock(&self.0);
+            let is_quiet = warned.is_some_and(|at| now.duration_since(at) < QUIET);
+            if !is_quiet {
+                *warned = Some(now);
+            }
+            *last = Some(error.clone());
+            is_quiet
+        };
+        if is_quiet {
+            tracing::debug!(target: "keyqueue_kafka", error, "the client reports an error");
+        } else {
+            tracing::warn!(target: "keyqueue_kafka", error, "the client reports an error");
+        }
+    }
+
+    pub(crate) fn last(&self) -> Option<String> {
+        lock(&self.0).0.clone()
+    }
 }
 
 impl Context {
@@ -69,8 +101,7 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(target: "keyqueue_kafka", %error, reason, "the client reports an error");
-        *lock(&self.last_error) = Some(format!("{error}: {reason}"));
+        self.errors.note(format!("{error}: {reason}"));
     }
 }
 

@@ -44,10 +44,10 @@ impl Consumer {
     }
 
     pub(crate) fn create(settings: Builder) -> Result<Self, Error> {
-        let (bell, last_error) = <(Arc<Bell>, Arc<_>)>::default();
+        let (bell, errors) = <(Arc<Bell>, Arc<_>)>::default();
         let context = Context {
             bell: Arc::clone(&bell),
-            last_error: Arc::clone(&last_error),
+            errors: Arc::clone(&errors),
             ..Context::default()
         };
         let client = Client::from_config_and_context(&settings.client, context);
@@ -70,7 +70,7 @@ impl Consumer {
             bell,
             counts: Counts::default(),
             tenures: Mutex::default(),
-            last_error,
+            errors,
             stop: Mutex::default(),
         };
         Ok(Consumer {

@@ -8,6 +8,7 @@ use keyqueue::WorkQueue;
 use keyqueue::limiter::{NoLimit, RateLimiter};
 
 use crate::bell::Bell;
+use crate::client::Errors;
 use crate::config::{Builder, Exhausted, Place};
 use crate::dead_letter::Writer;
 use crate::key::{Backlog, Key};
@@ -24,7 +25,7 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// Those that the driver has, for `status`.
     pub(crate) tenures: Mutex<Vec<Arc<Tenure>>>,
-    pub(crate) last_error: Arc<Mutex<Option<String>>>,
+    pub(crate) errors: Arc<Errors>,
     pub(crate) metadata: Mutex<Metadata>,
     pub(crate) stop: Mutex<Stop>,
 }

@@ -126,7 +126,7 @@ impl Status {
             skipped: counts.skipped.get(),
             remembered: counts.remembered.get(),
             commit_errors: counts.commit_errors.get(),
-            last_error: lock(&shared.last_error).clone(),
+            last_error: shared.errors.last(),
         }
     }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Notes, builder, cluster, produce, run, until};
-use keyqueue_kafka::{Consumer, Error, Exhausted, Metadata, Room};
+use common::{Notes, builder, cluster, produce, run, text, until};
+use keyqueue_kafka::{Consumer, Error, Exhausted, Metadata, Record, Room};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 /// Counts the handlers that run.
@@ -360,4 +361,102 @@ fn settings_that_are_wrong_are_named() {
         let error = error(builder);
         assert!(error.starts_with(text), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R3, R6
+async fn a_second_run_goes_on_where_the_first_has_ended() {
+    let cluster = cluster(1);
+    let keys: Vec<_> = (0..100)
+        .map(|number| format!("key-{}", number % 10))
+        .collect();
+    let records: Vec<_> = keys
+        .iter()
+        .map(|key| (Some(key.as_str()), Some("x")))
+        .collect();
+    produce(&cluster, &records).await;
+    // One key blocks: all others are finished beyond it.
+    let first = run(
+        builder(&cluster).exhausted(Exhausted::Block),
+        |record: Record| {
+            let result = if text(record.key()) == "key-3" {
+                Err("no")
+            } else {
+                Ok(())
+            };
+            async move { result }
+        },
+    );
+    until("the others", || first.consumer.status().finished == 90).await;
+    let ended = first.end().await.expect("no error");
+    assert_eq!((ended.left, ended.uncommitted), (10, 0));
+    let notes = Notes::default();
+    let of_run = notes.clone();
+    let second = run(builder(&cluster), move |record: Record| {
+        of_run.add(format!("{} {}", text(record.key()), record.offset()));
+        async {}
+    });
+    until("the rest", || {
+        second
+            .consumer
+            .status()
+            .partitions
+            .first()
+            .is_some_and(|partition| partition.base == 100)
+    })
+    .await;
+    // Those at 0 to 2 are below the offset.
+    assert_eq!(second.consumer.status().remembered, 87);
+    second.end().await.expect("no error");
+    assert_eq!(
+        notes.all(),
+        (0..10)
+            .map(|number| format!("key-3 {}", 10 * number + 3))
+            .collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn the_end_waits_for_what_runs_and_begins_nothing_more() {
+    let cluster = cluster(1);
+    let records: Vec<_> = (0..20).map(|_| (None, Some("x"))).collect();
+    produce(&cluster, &records).await;
+    let (notes, go) = (Notes::default(), Arc::new(Notify::new()));
+    let (of_run, gate) = (notes.clone(), Arc::clone(&go));
+    let run = run(builder(&cluster).concurrency(3), move |_| {
+        let (notes, gate) = (of_run.clone(), Arc::clone(&gate));
+        async move {
+            notes.add("begun");
+            gate.notified().await;
+            notes.add("end");
+        }
+    });
+    until("three run", || notes.len() == 3).await;
+    until("all are in memory", || {
+        run.consumer.status().partitions[0].records == 20
+    })
+    .await;
+    let consumer = run.consumer.clone();
+    let wake = async {
+        until("it leaves", || {
+            consumer
+                .status()
+                .partitions
+                .iter()
+                .all(|partition| partition.is_leaving)
+        })
+        .await;
+        go.notify_waiters();
+    };
+    let (ended, ()) = tokio::join!(run.end(), wake);
+    let ended = ended.expect("no error");
+    assert_eq!(
+        (
+            ended.finished,
+            ended.left,
+            ended.cancelled,
+            ended.uncommitted
+        ),
+        (3, 17, 0, 0)
+    );
+    assert_eq!(notes.len(), 6);
 }

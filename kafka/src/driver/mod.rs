@@ -29,8 +29,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::Consumer;
 use rdkafka::consumer::base_consumer::PartitionQueue;
+use rdkafka::consumer::{Consumer, RebalanceProtocol};
 use rdkafka::error::KafkaError;
 
 use crate::clerk::{Clerk, Job, Reply};
@@ -133,8 +133,14 @@ impl Driver {
         let client = &self.client;
         client.context().close();
         self.events.extend(client.context().events());
+        let is_idle = self.events.is_empty() && matches!(self.rebalancing, Rebalancing::Idle);
+        let protocol = client.rebalance_protocol();
+        if is_idle && matches!(protocol, RebalanceProtocol::Cooperative) {
+            // Such a client takes this only as a reply, and gives back what it has when it is dropped.
+            return;
+        }
         let mut closing = Ok(());
-        if !self.events.is_empty() || !matches!(self.rebalancing, Rebalancing::Idle) {
+        if !is_idle {
             // The group waits for a reply, and a client that closes would wait for it forever. It takes this one once it closes, and
             // not before that if the group is a cooperative one.
             closing = client.close_queue();
@@ -219,8 +225,7 @@ impl Driver {
                 Err(Error::fatal(code, reason.unwrap_or_default()))
             }
             error => {
-                tracing::warn!(target: "keyqueue_kafka", %error, "the client reports an error");
-                *lock(&self.shared.last_error) = Some(error.to_string());
+                self.shared.errors.note(error.to_string());
                 self.check_fatal()
             }
         }
