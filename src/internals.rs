@@ -84,7 +84,7 @@ impl NumberRing {
         let place = &self.places[number - 1];
         // SAFETY: not in the ring, and only this thread pushes it; loom checks that.
         place.with_mut(|at| unsafe { *at = number });
-        self.ring.push(NonNull::from(place).cast()).is_ok()
+        self.ring.push(NonNull::from(place).cast())
     }
 
     /// Pushes `number`, as soon as there is room.

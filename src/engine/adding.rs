@@ -12,6 +12,7 @@
 use super::Core;
 use crate::added::Added;
 use crate::fifo::groups::grouping::Ready;
+use crate::fifo::ring::Missed;
 use crate::keys::node::{self, Locked, Pin, Queued};
 use crate::keys::state::{Admit, Level, State};
 use crate::keys::{PackedShard, Shard};
@@ -388,7 +389,15 @@ impl<K, V> Core<K, V> {
 
     #[inline]
     fn push(&self, entry: Queued<K>) {
-        self.fifo.push(entry);
+        match self.fifo.try_push(&entry) {
+            Ok(()) => self.getters.notify(1),
+            Err(missed) => self.push_missed(entry, missed),
+        }
+    }
+
+    #[cold]
+    fn push_missed(&self, entry: Queued<K>, missed: Missed) {
+        self.fifo.push_missed(entry, missed);
         self.getters.notify(1);
     }
 

@@ -286,7 +286,14 @@ impl<K, V> Core<K, V> {
     fn finished(&self, (entry, closed): (Option<Queued<K>>, bool)) {
         if let Some(entry) = entry {
             self.push_apart(entry);
-        } else if closed && self.closing.finished() {
+        } else if closed {
+            self.finished_closed();
+        }
+    }
+
+    #[cold]
+    fn finished_closed(&self) {
+        if self.closing.finished() {
             self.end_redelivery();
             self.closing.drainers.notify_all();
         }

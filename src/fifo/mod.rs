@@ -80,22 +80,40 @@ impl<K> Fifo<K> {
         }
     }
 
-    /// Pushes an entry to the ring, unless it has to go to the overflow. Returns whether it has.
     #[inline]
-    fn push_ring(&self, entry: &Queued<K>) -> bool {
+    pub(crate) fn push(&self, entry: Queued<K>) {
+        if let Err(missed) = self.try_push(&entry) {
+            self.push_missed(entry, missed);
+        }
+    }
+
+    /// Pushes to the ring, if that succeeds at the first attempt, as it does for most pushes. If not, the
+    /// caller continues with [`push_missed`](Self::push_missed).
+    #[inline]
+    pub(crate) fn try_push(&self, entry: &Queued<K>) -> Result<(), Missed> {
         // Ordering: Acquire; pairs with the Release in `refill`: a pusher that reads that the
         // overflow is empty pushes behind the entries that were moved from it into the ring.
         let overflown = entries(self.backlog.load(Ordering::Acquire)) > 0;
         if overflown {
-            false
+            Err(Missed::SKIPPED)
         } else {
-            self.ring.push(entry.link()).is_ok()
+            self.ring.try_push(entry.link())
         }
     }
 
+    /// Continues a push whose first attempt did not succeed.
     #[inline]
-    pub(crate) fn push(&self, entry: Queued<K>) {
-        if !self.push_ring(&entry) {
+    pub(crate) fn push_missed(&self, entry: Queued<K>, missed: Missed) {
+        if missed.is_skipped() {
+            self.push_overflow(entry, iter::empty());
+        } else {
+            self.push_raced(entry, missed);
+        }
+    }
+
+    #[cold]
+    fn push_raced(&self, entry: Queued<K>, missed: Missed) {
+        if !self.ring.push_missed(entry.link(), missed) {
             self.push_overflow(entry, iter::empty());
         }
     }
@@ -104,7 +122,9 @@ impl<K> Fifo<K> {
     pub(crate) fn push_all(&self, mut all: impl Iterator<Item = Queued<K>>) -> usize {
         let mut pushed = 0;
         while let Some(entry) = all.next() {
-            if !self.push_ring(&entry) {
+            if let Err(missed) = self.try_push(&entry)
+                && (missed.is_skipped() || !self.ring.push_missed(entry.link(), missed))
+            {
                 // From then on this call does not return to the ring: its entries would overtake these.
                 return pushed + self.push_overflow(entry, all);
             }
@@ -218,7 +238,7 @@ impl<K> Fifo<K> {
         while moved < REFILL
             && let Some(entry) = pop()
         {
-            if self.ring.push(entry.link()).is_err() {
+            if !self.ring.push(entry.link()) {
                 // The ring is full: the entry is the first of the next refill.
                 *left_over = Some(entry);
                 break;

@@ -129,10 +129,24 @@ impl Word {
     }
 }
 
-/// Where the first attempt of a pop did not succeed: the hint, and the word of its slot.
+/// Where the first attempt of a push or a pop did not succeed: the hint, and the word of its slot. It has two words, which
+/// a call passes in registers.
 pub(crate) struct Missed {
-    head: u64,
+    position: u64,
     word: Word,
+}
+
+impl Missed {
+    /// There was no attempt: no position is this one.
+    pub(crate) const SKIPPED: Self = Missed {
+        position: u64::MAX,
+        word: Word(0),
+    };
+
+    #[inline]
+    pub(crate) fn is_skipped(&self) -> bool {
+        self.position == Self::SKIPPED.position
+    }
 }
 
 /// The number of back-off steps, each twice as long as the one before, for which a thread leaves a
@@ -231,27 +245,37 @@ impl Ring {
         Ok(link)
     }
 
-    /// Pushes a link. Returns it if the ring is full.
+    /// Pushes a link. Returns whether the ring had room.
     #[inline]
-    pub(crate) fn push(&self, link: NonNull<Link>) -> Result<(), NonNull<Link>> {
+    pub(crate) fn push(&self, link: NonNull<Link>) -> bool {
+        match self.try_push(link) {
+            Ok(()) => true,
+            Err(missed) => self.push_missed(link, missed),
+        }
+    }
+
+    /// Pushes a link, if that succeeds at the first attempt. If not, the caller continues with
+    /// [`push_missed`](Self::push_missed).
+    #[inline]
+    pub(crate) fn try_push(&self, link: NonNull<Link>) -> Result<(), Missed> {
         // Ordering: Acquire; as in `find`.
         let tail = self.tail.load(Ordering::Acquire);
         let slot = self.slot(tail);
         // Ordering: Relaxed; the word says whether an exchange is worth trying, or the ring is
         // full.
         let word = Word(slot.load(Ordering::Relaxed));
-        match self.put(tail, slot, word, link) {
-            Ok(()) => Ok(()),
-            Err(word) => self.push_slow(tail, word, link),
-        }
+        self.put(tail, slot, word, link).map_err(|word| Missed {
+            position: tail,
+            word,
+        })
     }
 
-    /// Continues a push that did not succeed at `tail`.
+    /// Continues a push whose first attempt did not succeed.
     #[cold]
-    fn push_slow(&self, tail: u64, word: Word, link: NonNull<Link>) -> Result<(), NonNull<Link>> {
+    pub(crate) fn push_missed(&self, link: NonNull<Link>, missed: Missed) -> bool {
         let put = |tail, slot: &AtomicU64, word| self.put(tail, slot, word, link);
-        self.retry(&self.tail, Word::next_push, tail, word, put)
-            .ok_or(link)
+        let pushed = self.retry(&self.tail, Word::next_push, missed, put);
+        pushed.is_some()
     }
 
     /// Pops the oldest link. Returns `None` only if the ring was empty at some moment of the call.
@@ -271,29 +295,30 @@ impl Ring {
         let head = self.head.load(Ordering::Acquire);
         let slot = self.slot(head);
         let word = Word(slot.load(Ordering::Acquire));
-        match self.take(head, slot, word) {
-            Ok(link) => Ok(link),
-            Err(word) => Err(Missed { head, word }),
-        }
+        self.take(head, slot, word).map_err(|word| Missed {
+            position: head,
+            word,
+        })
     }
 
     /// Continues a pop whose first attempt did not succeed.
     #[cold]
-    pub(crate) fn pop_missed(&self, Missed { head, word }: Missed) -> Option<NonNull<Link>> {
+    pub(crate) fn pop_missed(&self, missed: Missed) -> Option<NonNull<Link>> {
         let take = |head, slot: &AtomicU64, word| self.take(head, slot, word);
-        self.retry(&self.head, Word::next_pop, head, word, take)
+        self.retry(&self.head, Word::next_pop, missed, take)
     }
 
-    /// Continues a push or a pop that did not succeed at `position`, the value of `hint`, whose
-    /// slot had this `word`. `next` returns the lap in which a slot is used next, and `attempt`
-    /// makes steps 3 to 5. Returns `None` if the ring is full, or empty.
+    /// Continues a push or a pop that did not succeed at a position of `hint`. `next` returns the lap in which a slot is
+    /// used next, and `attempt` makes steps 3 to 5. Returns `None` if the ring is full, or empty.
     #[inline]
     fn retry<R>(
         &self,
         hint: &AtomicU64,
         next: impl Fn(Word) -> u64 + Copy,
-        mut position: u64,
-        mut word: Word,
+        Missed {
+            mut position,
+            mut word,
+        }: Missed,
         attempt: impl Fn(u64, &AtomicU64, Word) -> Result<R, Word>,
     ) -> Option<R> {
         let backoff = Backoff::new();
