@@ -54,6 +54,7 @@ use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
 use crate::fifo::order::Order;
 use crate::keys::Keys;
 use crate::keys::carried::Carries;
+use crate::keys::delay::Set;
 use crate::keys::node::{Node, Pin};
 use crate::keys::rule::{DelayPolicy, Rule};
 use crate::keys::seat::Seated;
@@ -65,7 +66,7 @@ use crate::sync::Arc;
 use crate::sync::atomic::AtomicUsize;
 use crate::time::clock::Clock;
 use crate::time::nanos;
-use crate::timer::{Registered, Timer, Wait};
+use crate::timer::{Timer, Wait};
 use crate::values::{Merger, Merging};
 use crate::wait::WaitList;
 use crate::wait::room::{Room, Share};
@@ -289,22 +290,21 @@ impl<K, V> Core<K, V> {
             }
         };
         let admit = |pin: &Pin<K>| share.admit(true, || pin.is_known());
-        let registered = self.timer.delay(pin, level, wait, retry, admit, shard);
-        match registered {
-            Registered::Refused => return None,
-            Registered::Closed => return Some((Added::ShutDown, false)),
-            Registered::New => share.spend(),
+        let set = self.timer.delay(pin, level, wait, retry, admit, shard);
+        match set {
+            Set::Refused => return None,
+            Set::Closed => return Some((Added::ShutDown, false)),
+            Set::Pending { moved: false, .. } => share.spend(),
             // It takes room as a retry. What it has had before is given back.
-            Registered::Moved { turned: true } | Registered::Kept { turned: true } => {
+            Set::Pending { turned: true, .. } | Set::Kept { turned: true } => {
                 share.spend();
                 share.receive(false);
             }
-            Registered::Moved { .. } | Registered::Kept { .. } => {}
+            Set::Pending { .. } | Set::Kept { .. } => {}
         }
         self.note(Event::Retried);
         self.driver.start(self);
-        let used = !matches!(registered, Registered::Kept { .. });
-        Some((Added::Delayed, used))
+        Some((Added::Delayed, !matches!(set, Set::Kept { .. })))
     }
 
     /// Cancels the pending delay of the key for which `eq` holds. Returns whether there was one.

@@ -110,21 +110,6 @@ pub(crate) struct Timer<K> {
 #[must_use]
 pub(crate) struct Ended<K>(Option<Wheel<Entry<K>>>);
 
-/// The result of delaying a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Registered {
-    /// The key had no pending delay.
-    New,
-    /// The key had one, which was moved, and is a retry now if it has `turned`.
-    Moved { turned: bool },
-    /// The key had one, which was kept.
-    Kept { turned: bool },
-    /// The key had none, and was not admitted.
-    Refused,
-    /// The queue is shut down.
-    Closed,
-}
-
 /// The result of a turn of the driver.
 pub(crate) enum Turn {
     /// There is more to do now.
@@ -187,7 +172,7 @@ impl<K> Timer<K> {
         retry: bool,
         mut admit: impl FnMut(&Pin<K>) -> bool,
         lock: impl Sized,
-    ) -> Registered {
+    ) -> Set {
         let admit = || admit(&pin);
         let set = match wait.limit {
             None => {
@@ -201,24 +186,15 @@ impl<K> Timer<K> {
         };
         drop(lock);
         match set {
-            Set::Pending {
-                stamp,
-                moved: false,
-                ..
-            } => self.register(stamp.due(), Entry { pin, stamp }),
-            Set::Pending { stamp, .. } => {
-                self.note_stale();
+            Set::Pending { stamp, moved, .. } => {
+                if moved {
+                    self.note_stale();
+                }
                 self.register(stamp.due(), Entry { pin, stamp });
             }
             Set::Kept { .. } | Set::Refused | Set::Closed => pin.unpin(),
         }
-        match set {
-            Set::Pending { moved: false, .. } => Registered::New,
-            Set::Pending { turned, .. } => Registered::Moved { turned },
-            Set::Kept { turned } => Registered::Kept { turned },
-            Set::Refused => Registered::Refused,
-            Set::Closed => Registered::Closed,
-        }
+        set
     }
 
     /// Notes that a delay was moved or cancelled while its entry waits.

@@ -42,10 +42,10 @@ impl Timed {
 
     fn delay_as(&self, key: u64, ticks: u64, level: Level, retry: bool) {
         let wait = Duration::from_nanos(ticks * TICK).into();
-        let registered = self
+        let set = self
             .timer
             .delay(self.pin(key), level, wait, retry, |_| true, ());
-        assert_ne!(registered, Registered::Closed);
+        assert_ne!(set, Set::Closed);
     }
 
     /// Cancels the delay of a key, as the queue does.
