@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use keyqueue::{Added, Clock, MockClock};
+use keyqueue::{Added, Clock, GetError, MockClock};
 use keyqueue_loom_tests::values::{Bag, Item, Values, bag, drain, values};
 use keyqueue_loom_tests::{Settings, check, delayed_queue, spawn, spawn_with};
 use loom::sync::Arc;
@@ -151,5 +151,24 @@ fn a_retry_beside_an_add_through_a_handle_that_waits_for_it() {
         time.advance(2 * MS);
         assert_eq!(queue.fire_due(), 1);
         assert_eq!(queue.try_iter().count(), 1);
+    });
+}
+
+/// V7, S1, S12. A key that is dirty fails beside a shut-down: it is delivered once more, or its retry is left, and the getters end.
+#[test]
+fn a_retry_of_a_dirty_key_beside_a_shut_down() {
+    check("held_dirty", 3, || {
+        let set = |builder: Settings| builder.manual_timers().adds_wait_for_retries(true);
+        let (queue, _time) = delayed_queue(set);
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        assert_eq!(queue.add(1), Added::Deferred);
+        let ending = spawn_with(&queue, |queue| _ = queue.shut_down());
+        let retried = item.retry_after(MS);
+        ending.join().unwrap();
+        let delivered = queue.try_iter().count();
+        assert_eq!(queue.try_get().unwrap_err(), GetError::ShutDown);
+        assert_eq!(delivered, usize::from(retried != Added::Delayed));
+        assert_eq!(queue.take_left().len(), 1 - delivered);
     });
 }
