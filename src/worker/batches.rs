@@ -264,7 +264,8 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             let held = |(item, report, span)| (report, lend(item), span);
             let held: Vec<_> = reports.into_iter().map(held).collect();
             for (report, held, span) in held {
-                self.report(held, report, &span).await;
+                let held = self.report(held, report, &span).await;
+                let _ = catch_panic(|| held.done());
             }
             let_others_run().await;
         }
@@ -305,10 +306,14 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
                 (part.iter().map(|_| Err(TAKEN.to_owned())).collect(), again)
             }
         };
-        let settle = |((item, mark), said): ((Item<'q, K, V>, Mark), Said<E>)| {
+        let settle = |((mut item, mark), said): ((Item<'q, K, V>, Mark), Said<E>)| {
             let span = Span::of(self, &item);
             let said = said.map(|verdict| mark.on(verdict));
-            let (item, report) = self.settle(item, said, &span, began)?;
+            let Some(report) = self.settle((&mut item, &mut Rest::none()), said, &span, began)
+            else {
+                drop_caught(item);
+                return None;
+            };
             Some((item, report, span))
         };
         let reports = part.into_iter().zip(each).filter_map(settle);

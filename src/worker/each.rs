@@ -47,16 +47,10 @@ use std::fmt;
 use std::iter;
 use std::time::Duration;
 
-use super::lending::{Lane, Lending};
-use super::settle::{Epoch, Said};
-use super::stop::StopFlag;
-use super::threads::Function;
-use super::trace::Span;
-use super::{IntoVerdict, Job, Key, Loop, Report, Workers};
-use crate::sync::catch_panic::{catch_panic, catch_panic_async, drop_caught};
+use super::{Key, Loop, Workers};
+use crate::sync::catch_panic::{catch_panic, drop_caught};
 use crate::time::nanos;
-use crate::wait::let_others_run;
-use crate::{Added, ConfigError, Ended, Item, RetryOnDrop};
+use crate::{Added, ConfigError, Ended, Item};
 
 /// How many messages of a key a worker tries, or for how long, before other keys have their turn: see [`Workers::each`].
 /// Converted from the number, the time, or both: `each(100)`, `each(Duration::from_secs(1))`, `each((100, Duration::from_secs(1)))`.
@@ -309,7 +303,7 @@ impl<K, V, E> Workers<'_, K, V, E> {
 }
 
 /// A turn of a key.
-struct Begun {
+pub(super) struct Begun {
     tried: usize,
     most: usize,
     /// By the queue's clock.
@@ -337,31 +331,38 @@ impl<K, V, E> Loop<'_, K, V, E> {
     }
 }
 
-impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
-    /// Takes the value of a key apart, and begins its turn.
-    fn begin(&self, each: &Each<V>, item: &mut Item<'_, K, V>) -> (Rest<V>, Begun) {
+impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
+    /// Takes the value of a key apart, and begins its turn. Returns also whether there is something to try.
+    pub(super) fn begin(&self, item: &mut Item<'_, K, V>) -> (Rest<V>, Begun, bool) {
+        let (tried, most, until) = (0, 1, None);
+        let Some(Each { turn, apart }) = &self.each else {
+            return (Rest::none(), Begun { tried, most, until }, true);
+        };
         let value = item.take();
-        let rest = value.and_then(|value| catch_panic(|| (each.apart)(value)).ok());
-        if rest.is_none() {
+        let mut rest = Rest(value.and_then(|value| catch_panic(|| apart(value)).ok()));
+        if rest.0.is_none() {
             item.end_as(Ended::GivenUp);
         }
-        let Turn { messages, time } = each.turn;
-        let until = (time != Duration::MAX).then(|| {
+        let until = (turn.time != Duration::MAX).then(|| {
             let now = self.queue.core.timer.clock().nanos();
-            now.saturating_add(nanos::saturating(time))
+            now.saturating_add(nanos::saturating(turn.time))
         });
-        let (tried, most) = (0, messages);
-        (Rest(rest), Begun { tried, most, until })
+        let most = turn.messages;
+        let is_loaded = rest.load(item);
+        (rest, Begun { tried, most, until }, is_loaded)
     }
 
-    /// Loads the next message of a key. Returns false if there is none, or if the turn is over or the workers are stopped: then
-    /// the key is added.
-    fn goes_on(
+    /// Passes from what is done or given up of a key to its next message. Returns false if there is none, or if the turn is over
+    /// or the workers are stopped: then the key is added.
+    pub(super) fn goes_on(
         &self,
         turn: &mut Begun,
         (item, rest): (&mut Item<'_, K, V>, &mut Rest<V>),
         is_stopped: bool,
     ) -> bool {
+        if !rest.pass(item) {
+            return false;
+        }
         let clock = self.queue.core.timer.clock();
         turn.tried += 1;
         let is_over =
@@ -385,84 +386,6 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             (turn.most, turn.until) = (usize::MAX, None);
         }
         rest.load(item)
-    }
-
-    /// Settles a message. Returns the call of an async hook. Never panics.
-    fn settle_front(
-        &self,
-        (item, rest): (&mut Item<'_, K, V>, &mut Rest<V>),
-        said: Said<E>,
-        span: &Span,
-        began: Epoch,
-    ) -> Option<Report<'a>> {
-        let settle = || self.settle_beside(item, rest, said, (span, began));
-        span.within(|| catch_panic(settle)).ok().flatten()
-    }
-
-    /// Tries the messages of a key by a thread's function, until its turn is over or `stop` is set.
-    pub(super) fn work_each(
-        &self,
-        each: &Each<V>,
-        mut item: Item<'_, K, V>,
-        f: &Function<'_, K, V, E>,
-        stop: &StopFlag,
-    ) {
-        let (mut rest, mut turn) = self.begin(each, &mut item);
-        let mut goes_on = rest.load(&mut item);
-        while goes_on {
-            let span = Span::of(self, &item);
-            let began = self.epoch();
-            let said = span.within(|| catch_panic(|| self.call(f, &mut item)));
-            // No hook is async.
-            drop(self.settle_front((&mut item, &mut rest), said, &span, began));
-            goes_on = rest.pass(&mut item)
-                && self.goes_on(&mut turn, (&mut item, &mut rest), stop.is_set());
-        }
-        drop_caught(item);
-    }
-
-    /// Tries the messages of a key by a future's function, until its turn is over. Lets other tasks run after each.
-    pub(super) async fn work_on_each<F, R>(
-        &self,
-        each: &Each<V>,
-        mut item: Item<'_, K, V>,
-        lane: &mut Lane<V>,
-        f: impl Fn(Job<'static, K, V>) -> F,
-    ) where
-        F: Future<Output = R>,
-        R: IntoVerdict<Error = E>,
-    {
-        let (mut rest, mut turn) = self.begin(each, &mut item);
-        let mut goes_on = rest.load(&mut item);
-        while goes_on {
-            let span = Span::of(self, &item);
-            let began = self.epoch();
-            let mut lent = self.lend(item, rest, lane.next());
-            let job = self.own(&mut lent);
-            let work = async { f(job).await.into_verdict() };
-            let said = catch_panic_async(span.around(work)).await;
-            let mark;
-            (item, mark, rest) = lent.into_item().take_back();
-            // As in `work_on`.
-            let said = said.map(|verdict| mark.on(verdict));
-            if let Some(report) = self.settle_front((&mut item, &mut rest), said, &span, began) {
-                let held = self.lend(item, rest, lane.next());
-                // As in `report`.
-                let _ = catch_panic_async(span.around(report)).await;
-                self.end_tries(held.key());
-                (item, _, rest) = held.into_item().take_back();
-            }
-            goes_on =
-                rest.pass(&mut item) && self.goes_on(&mut turn, (&mut item, &mut rest), false);
-            if goes_on {
-                let next = Lending::of(item, rest, lane.next());
-                let held = RetryOnDrop::new(next, Lending::put_back);
-                let_others_run().await;
-                (item, _, rest) = held.into_item().take_back();
-            }
-        }
-        drop_caught(item);
-        let_others_run().await;
     }
 }
 

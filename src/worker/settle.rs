@@ -82,30 +82,22 @@ impl<K, V> Lost<'_, '_, K, V> {
 }
 
 impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
-    /// Handles the result of the function for a key. Never panics.
-    ///
-    /// Returns the call of an async hook, with the item, which the worker holds while it awaits the
-    /// call.
+    /// Handles the result of the function for a key, or for what is tried of it, which `rest` is beside. Keeps the item, and if
+    /// the rest is not joined, the key stays in hand. Never panics. Returns the call of an async hook.
     #[must_use = "the hook is to be awaited"]
-    pub(super) fn settle<'q>(
+    pub(super) fn settle(
         &self,
-        mut item: Item<'q, K, V>,
+        (item, rest): (&mut Item<'_, K, V>, &mut Rest<V>),
         said: Said<E>,
         span: &Span,
         began: Epoch,
-    ) -> Option<(Item<'q, K, V>, Report<'a>)> {
-        // The panic hook has reported a panic in here, and no further report is needed: the drop of
-        // the item finishes the key.
-        let settle = move || {
-            let report = self.settle_beside(&mut item, &mut Rest::none(), said, (span, began))?;
-            Some((item, report))
-        };
-        span.within(|| catch_panic(settle)).ok()?
+    ) -> Option<Report<'a>> {
+        // The panic hook has reported a panic in here, and no further report is needed.
+        let settle = || self.try_settle(item, rest, said, (span, began));
+        span.within(|| catch_panic(settle)).ok().flatten()
     }
 
-    /// The same of what is tried of a key, which `rest` is beside. May panic. Keeps the item: if the rest is not joined, the
-    /// key stays in hand.
-    pub(super) fn settle_beside(
+    fn try_settle(
         &self,
         item: &mut Item<'_, K, V>,
         rest: &mut Rest<V>,

@@ -25,12 +25,11 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::each::Rest;
 use super::join::Join;
 use super::lending::{Lane, Lending};
 use super::trace::Span;
 use super::{IntoVerdict, Job, Key, Loop, Report, Workers};
-use crate::sync::catch_panic::{catch_panic, catch_panic_async};
+use crate::sync::catch_panic::{catch_panic_async, drop_caught};
 use crate::wait::let_others_run;
 use crate::{ConfigError, Item, RetryOnDrop};
 
@@ -137,48 +136,57 @@ where
 }
 
 impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
-    /// Calls a future's function for an item, and settles its key. Then lets other tasks run.
+    /// Calls a future's function for an item, or for each message of its turn, and settles its key. Lets other tasks run after
+    /// each call: keys whose work is always ready would keep the thread, and starve them.
     pub(super) async fn work_on<F, R>(
         &self,
-        item: Item<'_, K, V>,
+        mut item: Item<'_, K, V>,
         lane: &mut Lane<V>,
         f: impl Fn(Job<'static, K, V>) -> F,
     ) where
         F: Future<Output = R>,
         R: IntoVerdict<Error = E>,
     {
-        if let Some(each) = &self.each {
-            return self.work_on_each(each, item, lane, f).await;
+        let (mut rest, mut turn, mut goes_on) = self.begin(&mut item);
+        while goes_on {
+            let span = Span::of(self, &item);
+            let began = self.epoch();
+            let mut lent = self.lend(item, rest, lane.next());
+            let job = self.own(&mut lent);
+            let work = async { f(job).await.into_verdict() };
+            let said = catch_panic_async(span.around(work)).await;
+            let mark;
+            (item, mark, rest) = lent.into_item().take_back();
+            // `said` must not be kept over the next await: errors need not be `Send`.
+            let said = said.map(|verdict| mark.on(verdict));
+            if let Some(report) = self.settle((&mut item, &mut rest), said, &span, began) {
+                let held = self.lend(item, rest, lane.next());
+                let held = self.report(held, report, &span).await;
+                (item, _, rest) = held.into_item().take_back();
+            }
+            goes_on = self.goes_on(&mut turn, (&mut item, &mut rest), false);
+            if goes_on {
+                let next = Lending::of(item, rest, lane.next());
+                let held = RetryOnDrop::new(next, Lending::put_back);
+                let_others_run().await;
+                (item, _, rest) = held.into_item().take_back();
+            }
         }
-        let span = Span::of(self, &item);
-        let began = self.epoch();
-        let mut lent = self.lend(item, Rest::none(), lane.next());
-        let job = self.own(&mut lent);
-        let work = async { f(job).await.into_verdict() };
-        let said = catch_panic_async(span.around(work)).await;
-        let (item, mark, _) = lent.into_item().take_back();
-        // `said` must not be kept over the next await: errors need not be `Send`.
-        let said = said.map(|verdict| mark.on(verdict));
-        if let Some((item, report)) = self.settle(item, said, &span, began) {
-            let held = self.lend(item, Rest::none(), lane.next());
-            self.report(held, report, &span).await;
-        }
-        // Otherwise keys whose work is always ready would keep the thread, and starve other tasks.
+        drop_caught(item);
         let_others_run().await;
     }
 
-    /// Awaits the report of a key that is given up, which [`settle`](Self::settle) returns, and
-    /// finishes the key.
-    pub(super) async fn report(
+    /// Awaits the report of a key that is given up, which [`settle`](Self::settle) returns.
+    pub(super) async fn report<'q>(
         &self,
-        held: RetryOnDrop<Lending<'_, K, V>>,
+        held: RetryOnDrop<Lending<'q, K, V>>,
         report: Report<'_>,
         span: &Span,
-    ) {
+    ) -> RetryOnDrop<Lending<'q, K, V>> {
         // The key is given up only once it is reported.
         let _ = catch_panic_async(span.around(report)).await;
         self.end_tries(held.key());
-        let _ = catch_panic(|| held.done());
+        held
     }
 
     /// Like [`report_dropped`](Self::report_dropped), and awaits the reports.

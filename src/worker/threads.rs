@@ -12,7 +12,7 @@ use super::trace::Span;
 use super::{Hook, IntoVerdict, Job, Key, Loop, Running, Verdict, Workers};
 use crate::ConfigError;
 use crate::sync::ThreadParker;
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::catch_panic::{catch_panic, drop_caught};
 use crate::wait::receipt::receipt;
 
 /// The most threads of one [`Workers`].
@@ -178,15 +178,16 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         let parker = ThreadParker::current();
         stop.enlist(parker.waker());
         while let Some(mut item) = self.queue.open.get_unless(&parker, || stop.is_set()) {
-            if let Some(each) = &self.each {
-                self.work_each(each, item, f, stop);
-                continue;
+            let (mut rest, mut turn, mut goes_on) = self.begin(&mut item);
+            while goes_on {
+                let span = Span::of(self, &item);
+                let began = self.epoch();
+                let said = span.within(|| catch_panic(|| self.call(f, &mut item)));
+                // No hook is async.
+                drop(self.settle((&mut item, &mut rest), said, &span, began));
+                goes_on = self.goes_on(&mut turn, (&mut item, &mut rest), stop.is_set());
             }
-            let span = Span::of(self, &item);
-            let began = self.epoch();
-            let said = span.within(|| catch_panic(|| self.call(f, &mut item)));
-            // No hook is async.
-            drop(self.settle(item, said, &span, began));
+            drop_caught(item);
         }
         self.report_dropped().for_each(drop);
     }
