@@ -57,9 +57,7 @@ impl<L> Jittered<L> {
         self.random = Mutex::new(fastrand::Rng::with_seed(seed));
         self
     }
-}
 
-impl<L> Jittered<L> {
     fn randomise(&self, delay: Duration) -> Duration {
         let longest = delay.as_nanos();
         let shortest = match self.jitter {

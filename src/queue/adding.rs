@@ -171,9 +171,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Wo
         let hash = hash_of(&self.hasher, key);
         self.core.cancel(hash, |known| known.borrow() == key)
     }
-}
 
-impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> WorkQueue<K, V, S> {
     /// Adds a key after the delay that the rate limiter returns: [`add_after`](Self::add_after) of
     /// `limiter.when(&key)` (L1).
     ///

@@ -217,9 +217,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
             None => self.try_add_after(hold, false),
         }
     }
-}
 
-impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
     /// [`WorkQueue::add_rate_limited`](crate::WorkQueue::add_rate_limited). Without a limiter, the key is queued again at once.
     #[doc(alias("nack", "reject", "requeue"))]

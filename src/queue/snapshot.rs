@@ -106,9 +106,7 @@ impl<K, V> KeySnapshot<'_, K, V> {
     pub fn due_in(&self) -> Option<Duration> {
         self.due_in
     }
-}
 
-impl<K, V> KeySnapshot<'_, K, V> {
     /// Calls `look` with the value that waits for the next delivery of the key, now, and returns what it returns; `None`
     /// is a key without one, such as a key whose delivery has it (X2).
     ///

@@ -13,6 +13,11 @@ use crate::sync::{Arc, SpinLockGuard};
 use crate::timer::Wait;
 use crate::wait::room::Share;
 
+/// Returns the change that a put makes.
+pub(super) fn putting<V>(load: Load<V>) -> impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>) {
+    move |merger, waiting, outdated| merger.merge(&mut waiting.load, load, &mut outdated.value)
+}
+
 impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
     pub(crate) fn put(
         &self,
@@ -24,9 +29,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
     where
         K: Eq,
     {
-        self.update(merger, (hash, level), key, |merger, waiting, outdated| {
-            merger.merge(&mut waiting.load, load, &mut outdated.value);
-        })
+        self.update(merger, (hash, level), key, putting(load))
     }
 
     /// Puts the values of a chunk to its keys; see [`crate::engine::many`]. Returns how many keys have become queued.
@@ -43,9 +46,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
             let Some(load) = put.take().map(Load::from) else {
                 continue;
             };
-            let change = |merger: &Merger<V>, waiting: &mut Waiting<V>, outdated: &mut Load<V>| {
-                merger.merge(&mut waiting.load, load, &mut outdated.value);
-            };
+            let change = putting(load);
             let shard = self.keys.lock(*hash);
             let eq = |known: &K| key.as_ref().is_some_and(|key| known == key);
             let found = shard.find(*hash, eq).map(|found| found.node());

@@ -151,9 +151,7 @@ impl<V> Merger<V> {
         self.offer(surplus);
         load
     }
-}
 
-impl<V> Merger<V> {
     /// Begins the delivery of a key, and loads its value for it. Returns also whether there is one; not
     /// if a shut-down has abandoned the key.
     // Never, and neither what ends a delivery: queues without values would pay for its registers.

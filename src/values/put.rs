@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use crate::engine::many::in_chunks;
 use crate::keys::hash::hash_of;
 use crate::sync::assert_unlocked;
+use crate::values::core::putting;
 use crate::{Added, KeyHandle, WorkQueue};
 
 impl<K, V, S> WorkQueue<K, V, S>
@@ -116,15 +117,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<K, V> {
         let Some(merger) = core.values() else {
             return self.add();
         };
-        let load = value.into();
-        core.put_pinned(
-            merger,
-            pin,
-            core.default_level(),
-            |merger, waiting, outdated| {
-                merger.merge(&mut waiting.load, load, &mut outdated.value);
-            },
-        )
+        core.put_pinned(merger, pin, core.default_level(), putting(value.into()))
     }
 }
 
