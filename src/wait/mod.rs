@@ -105,30 +105,6 @@ impl List {
         self.next_ticket += 1;
         self.next_ticket - 1
     }
-
-    /// Takes the next waiter off the list that is to be notified, or returns `None` if there is none or `most`
-    /// is 0; then those that linger are counted on, and those of them with tickets below `several` are taken off. With
-    /// `counted` they are counted on for the others, too.
-    fn next(
-        &mut self,
-        most: &mut usize,
-        all: bool,
-        counted: bool,
-        several: u64,
-    ) -> Option<Arc<Slot>> {
-        if *most > 0
-            && let Some((ticket, slot)) = self.waiters.pop_first()
-        {
-            *most -= 1;
-            self.lingering.count(usize::from(counted));
-            if !all {
-                self.away.push_back(ticket);
-            }
-            return Some(slot);
-        }
-        self.lingering.count(mem::take(most));
-        self.lingering.next(several)
-    }
 }
 
 /// A place on the list, until notified or cancelled. Dropping it before would leave a dead entry
@@ -263,12 +239,20 @@ impl WaitList {
         let mut tickets = None;
         self.wake(|list| {
             let tickets = *tickets.get_or_insert(list.next_ticket);
-            let (counted, several) = match linger {
-                Linger::Rest => (false, 0),
-                Linger::Counts => (true, 0),
-                Linger::Ends => (false, tickets),
-            };
-            list.next(&mut most, all, counted, several)
+            if most > 0
+                && let Some((ticket, slot)) = list.waiters.pop_first()
+            {
+                most -= 1;
+                list.lingering
+                    .count(matches!(linger, Linger::Counts).into());
+                if !all {
+                    list.away.push_back(ticket);
+                }
+                return Some(slot);
+            }
+            list.lingering.count(mem::take(&mut most));
+            let several = matches!(linger, Linger::Ends).then_some(tickets);
+            list.lingering.next(several.unwrap_or(0))
         });
     }
 
