@@ -314,31 +314,26 @@ impl<K, G> Schedule<K, G> {
 
     /// Takes all keys out, whatever they wait for.
     pub(super) fn take_all(&mut self) -> Vec<Queued<K>> {
-        let mut all = Vec::with_capacity(self.queued);
-        for number in self.groups.numbers() {
-            let group = self.groups.get(number);
-            all.extend(group.take_all(&self.rules, &self.seated));
-            self.relocate(number);
-        }
-        self.queued = 0;
-        self.take_waiting(&mut all, |_| true);
-        all
+        let numbers = self.groups.numbers();
+        self.take(numbers, |_| true)
     }
 
     /// Takes the keys of a group out, whatever they wait for.
     pub(super) fn take_group(&mut self, id: GroupId) -> Vec<Queued<K>> {
-        let Some(number) = self.groups.number_of(id) else {
-            return Vec::new();
-        };
-        let mut all = self.groups.get(number).take_all(&self.rules, &self.seated);
-        self.queued -= all.len();
-        self.relocate(number);
-        self.take_waiting(&mut all, |seat| seat.group() == Some(id));
-        all
+        let numbers = self.groups.number_of(id).into_iter().collect();
+        self.take(numbers, |seat| seat.group() == Some(id))
     }
 
-    /// Takes keys out that wait for the ends of their intervals.
-    fn take_waiting(&mut self, all: &mut Vec<Queued<K>>, is_meant: impl Fn(&Seat) -> bool) {
+    /// Takes the keys of these groups out, and those for which `is_meant` returns true of the ones that wait for the ends of their
+    /// intervals.
+    fn take(&mut self, numbers: Vec<u32>, is_meant: impl Fn(&Seat) -> bool) -> Vec<Queued<K>> {
+        let mut all = Vec::new();
+        for number in numbers {
+            let group = self.groups.get(number);
+            all.extend(group.take_all(&self.rules, &self.seated));
+            self.relocate(number);
+        }
+        self.queued -= all.len();
         let cooling = self.cooling.as_mut();
         for entry in cooling.map_or(Vec::new(), |cooling| cooling.take_if(is_meant)) {
             let number = self.end_wait(&entry);
@@ -346,6 +341,7 @@ impl<K, G> Schedule<K, G> {
             self.relocate(number);
             all.push(entry);
         }
+        all
     }
 
     /// Begins the interval of a key that is delivered.
