@@ -68,10 +68,10 @@ impl Wake for Woken {
     }
 }
 
-#[test]
-fn two_adds_wake_two_waiters() {
-    check("two_waiters", 2, || {
-        let queue = queue(2);
+/// Two adds wake two waiters, with a ring for this many keys.
+fn two_adds_wake(name: &str, preemptions: usize, ring: usize) {
+    check(name, preemptions, move || {
+        let queue = queue(ring);
         let task = spawn_with(&queue, |queue| {
             block_on(queue.get_async()).expect("not shut down").done();
         });
@@ -83,6 +83,16 @@ fn two_adds_wake_two_waiters() {
         task.join().unwrap();
         adder.join().unwrap();
     });
+}
+
+#[test]
+fn two_adds_wake_two_waiters() {
+    two_adds_wake("two_waiters", 2, 2);
+}
+
+#[test]
+fn an_add_that_overflows_wakes_a_waiter() {
+    two_adds_wake("two_waiters_overflow", 1, 1);
 }
 
 /// Interleaving: the task registers, then the thread; the add notifies the task; it is dropped
