@@ -18,7 +18,7 @@ use servers::until;
 use tokio::time::{Instant, sleep};
 
 use common::{
-    DONE, Log, Replica, Seen, config, count, created, drained, logged, one, replica, seen, stored,
+    DONE, Log, Replica, config, count, created, drained, logged, one, replica, seen, stored,
 };
 
 /// A key that is to be delivered again later is not delivered sooner because the connection was lost.
@@ -118,10 +118,9 @@ async fn a_key_that_the_next_owner_has_handled_is_no_dead_letter() {
         Event::DeadLetterRefused { .. }
     ) {}
     let (log, well) = (Log::default(), Arc::new(AtomicBool::new(false)));
-    let second = replica(server.client().await, &config, "b", {
-        let (log, well) = (Arc::clone(&log), Arc::clone(&well));
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
+    let second = logged(server.client().await, &config, "b", &log, {
+        let well = Arc::clone(&well);
+        move |_| {
             ready(if well.load(Relaxed) {
                 DONE
             } else {

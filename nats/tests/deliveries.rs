@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use servers::until;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use common::{Log, Replica, Seen, config, created, drained, logged, messages, seen};
+use common::{DONE, Log, Replica, Seen, config, created, drained, logged, messages, seen};
 
 #[tokio::test]
 async fn each_key_is_delivered_and_its_message_is_acknowledged() {
@@ -251,18 +252,14 @@ async fn dead_letters_are_kept_until_they_are_stored_and_can_be_added_again() {
     context.delete_stream("WORK-dead").await.unwrap();
     let log = Log::default();
     let well = Arc::new(AtomicBool::new(false));
-    let replica = Replica::start(&server, &config, "a", {
-        let (log, well) = (Arc::clone(&log), Arc::clone(&well));
-        move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            let well = well.load(Relaxed);
-            async move {
-                if well {
-                    Verdict::Ok(Outcome::Done)
-                } else {
-                    Verdict::GiveUp("no route".to_owned())
-                }
-            }
+    let replica = logged(client.clone(), &config, "a", &log, {
+        let well = Arc::clone(&well);
+        move |_| {
+            ready(if well.load(Relaxed) {
+                DONE
+            } else {
+                Verdict::GiveUp("no route".to_owned())
+            })
         }
     })
     .await;

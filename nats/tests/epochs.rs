@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::jetstream;
@@ -10,7 +11,7 @@ use keyqueue_nats::{Config, Producer, Verdict, create, repartition};
 use servers::nats::Server;
 use servers::until;
 
-use common::{Log, Replica, config, count, created, drained, seen, stored};
+use common::{Log, Replica, config, count, created, drained, logged, seen, stored};
 
 const KEYS: usize = 40;
 
@@ -139,14 +140,10 @@ async fn many_failures_and_both_buckets_are_made_again() {
         return;
     };
     let log = Log::default();
-    let failing = {
-        let log = log.clone();
-        Replica::start(&server, &config, "a", move |delivery| {
-            log.lock().unwrap().push(common::Seen::of(&delivery));
-            async { Verdict::Retry("bad".to_owned()) }
-        })
-        .await
-    };
+    let failing = logged(client.clone(), &config, "a", &log, |_| {
+        ready(Verdict::Retry("bad".to_owned()))
+    })
+    .await;
     let producer = Producer::new(client.clone(), &config).unwrap();
     let batch = (0..KEYS).map(|key| (format!("key-{key}"), String::new()));
     stored(&producer, batch).await;

@@ -8,17 +8,16 @@ mod swallow;
 use std::collections::BTreeMap;
 use std::future::ready;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::TryStreamExt;
-use keyqueue_nats::{Coalesce, Config, Fleet, Outcome, Producer, Verdict, create};
+use keyqueue_nats::{Coalesce, Config, Producer, create};
 use servers::nats::Servers;
 use servers::{Proxy, until};
 use tokio::time::sleep;
 
-use common::{DONE, Log, Seen, config, created, drained, logged, seen};
+use common::{DONE, Log, config, created, drained, logged, seen};
 use swallow::Swallow;
 
 async fn nothing_old_after_new(coalesce: Coalesce) {
@@ -31,19 +30,12 @@ async fn nothing_old_after_new(coalesce: Coalesce) {
     };
     let proxy = Proxy::start(server.url()).await.unwrap();
     let client = async_nats::connect(proxy.address().to_string()).await;
-    let fleet = Fleet::join(client.unwrap(), config.clone(), "a").await;
-    let (fleet, log) = (fleet.unwrap(), Log::default());
-    let running = tokio::spawn({
-        let (fleet, log) = (fleet.clone(), Arc::clone(&log));
-        let handler = move |delivery| {
-            log.lock().unwrap().push(Seen::of(&delivery));
-            async {
-                sleep(Duration::from_millis(2)).await;
-                Verdict::<String>::Ok(Outcome::Done)
-            }
-        };
-        async move { fleet.run(16, handler).await }
-    });
+    let log = Log::default();
+    let replica = logged(client.unwrap(), &config, "a", &log, async |_| {
+        sleep(Duration::from_millis(2)).await;
+        DONE
+    })
+    .await;
     let producer = Producer::new(server.client().await, &config).unwrap();
     let adding = tokio::spawn(async move {
         for round in 0..400 {
@@ -83,8 +75,7 @@ async fn nothing_old_after_new(coalesce: Coalesce) {
             assert!(once.into_iter().eq(0..400), "{key}: {rounds:?}");
         }
     }
-    fleet.leave(Duration::from_secs(5)).await;
-    running.await.unwrap().unwrap();
+    replica.leave().await;
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use servers::until;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use common::{DONE, Log, Replica, count, created, logged, one, replica};
+use common::{DONE, Log, Replica, count, created, logged, logging, one, replica, run};
 use swallow::Swallow;
 
 /// A second, what it takes to see that something is wrong, and a busy machine.
@@ -129,14 +129,7 @@ async fn the_lease_of_a_replica_that_was_killed() {
     let fleet = Fleet::join(client, config, "a").await.unwrap();
     let mut events = fleet.events();
     let log = Log::default();
-    let running = tokio::spawn({
-        let (fleet, log) = (fleet.clone(), log.clone());
-        let handler = move |delivery| {
-            log.lock().unwrap().push(common::Seen::of(&delivery));
-            async {}
-        };
-        async move { fleet.run(8, handler).await }
-    });
+    let replica = run(fleet, logging(&log, |_| ready(DONE)));
     let reason = stalled(&mut events).await;
     assert!(
         reason.starts_with("a.") && reason.contains("6s"),
@@ -145,6 +138,5 @@ async fn the_lease_of_a_replica_that_was_killed() {
     assert_eq!(count(&log, "key"), 0);
     receiving(&mut events).await;
     until("it comes", async || count(&log, "key") == 1).await;
-    fleet.leave(Duration::from_secs(10)).await;
-    running.await.unwrap().unwrap();
+    replica.leave().await;
 }

@@ -121,8 +121,18 @@ where
     F: Fn(Delivery) -> R + Send + Sync + 'static,
     R: Future<Output = Verdict<String>> + Send + 'static,
 {
-    let fleet = Fleet::join(client, config.clone(), name).await.unwrap();
-    let running: JoinHandle<Result<(), Error>> = tokio::spawn({
+    run(
+        Fleet::join(client, config.clone(), name).await.unwrap(),
+        handler,
+    )
+}
+
+pub(crate) fn run<F, R>(fleet: Fleet, handler: F) -> Replica
+where
+    F: Fn(Delivery) -> R + Send + Sync + 'static,
+    R: Future<Output = Verdict<String>> + Send + 'static,
+{
+    let running = tokio::spawn({
         let fleet = fleet.clone();
         async move { fleet.run(8, handler).await }
     });
@@ -141,12 +151,19 @@ where
     F: Fn(Delivery) -> R + Send + Sync + 'static,
     R: Future<Output = Verdict<String>> + Send + 'static,
 {
+    replica(client, config, name, logging(log, handler)).await
+}
+
+/// The handler, which also logs what it gets.
+pub(crate) fn logging<R>(
+    log: &Log,
+    handler: impl Fn(Delivery) -> R + Send + Sync + 'static,
+) -> impl Fn(Delivery) -> R + Send + Sync + 'static {
     let log = Arc::clone(log);
-    replica(client, config, name, move |delivery| {
+    move |delivery| {
         log.lock().unwrap().push(Seen::of(&delivery));
         handler(delivery)
-    })
-    .await
+    }
 }
 
 /// A server with the streams of this configuration, a client and a producer. `None`: there is no server, and the test is skipped.
