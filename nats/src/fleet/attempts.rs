@@ -4,9 +4,10 @@
 //! An owner notes its epoch as the record `<partitions>.e.<partition>` before it receives. If it finds a higher one, the bucket of owners is
 //! not the former one, and the owner needs a higher epoch (N14). `repartition` notes the highest one for each new partition.
 //!
-//! A failure is written to the bucket as the record `<partitions>.a.<partition>.<key>`, and a success removes it. Each owner reads the
-//! records of its partition while it begins to receive, and until it has them, which takes the longer the more keys fail, those of each
-//! key that is delivered. A key that has never failed has no record, so it costs nothing.
+//! A failure is written to the bucket as the record `<partitions>.a.<partition>.<key>`, and a success removes it. A key that has never
+//! failed has no record, so it costs nothing. Each owner asks for the names of its partition's records while it begins to receive: the server has
+//! them in memory, and sends them in one reply. So it knows which keys have failed, and that the others have not. The count of one that has is
+//! read when it is delivered, behind the healthy keys. Until the owner has the names, the records of each key that is delivered are looked for.
 //!
 //! A key that kills its process writes nothing. So an owner whose predecessor has not handed over writes down *before* a delivery of what
 //! the predecessor had received that it may have the key in hand, until the delivery has ended in whatever way. The record
@@ -21,21 +22,20 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::message::PublishMessage;
+use futures_util::TryStreamExt;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::bucket::last;
 use super::receive::Higher;
-use crate::scan::scan;
 use crate::{Config, Fence};
 
 /// How long a write may take. If the server is away the count is this process's until the next one.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Between two tries to read all counts of a partition.
+/// Between two tries to read the names of all records of a partition.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long a count is kept that nobody changes, beside the longest back-off.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -62,8 +62,6 @@ const IN_HAND: &str = "h";
 #[derive(Default)]
 pub(crate) struct Attempts {
     counts: Mutex<Counts>,
-    /// Held while the records of one key are read.
-    looks: tokio::sync::Mutex<()>,
     /// Held while its record is written.
     ahead: tokio::sync::Mutex<Ahead>,
 }
@@ -81,8 +79,9 @@ struct Ahead {
 #[derive(Default)]
 struct Counts {
     of: HashMap<String, [u32; 2]>,
-    /// All records were read. Until then `of` also has keys that were found to have none.
-    complete: bool,
+    /// Which records there are, of keys whose counts are not known. `None`: that is not known yet, and `of` also has keys that were found to
+    /// have none.
+    recorded: Option<HashMap<String, [bool; 2]>>,
     /// A former owner may have had them in hand when it died. Moved to `of` when they are looked at.
     accused: HashSet<String>,
     /// What a former owner had received, in the order in which it has come: not begun and not named yet.
@@ -96,13 +95,25 @@ impl Attempts {
 
     fn known(&self, token: &str) -> Option<[u32; 2]> {
         let mut counts = self.counts();
-        let known = counts.of.get(token).copied();
-        let mut known = known.or(counts.complete.then_some([0, 0]))?;
+        let mut known = match counts.of.get(token) {
+            Some(known) => *known,
+            None if counts.recorded(token)? == [false; 2] => [0, 0],
+            None => return None,
+        };
         if counts.accused.remove(token) {
             known[DIED] = known[DIED].max(1);
             counts.of.insert(token.to_owned(), known);
         }
         Some(known)
+    }
+
+    /// Whether the key has failed since it last succeeded, as far as is known.
+    pub(crate) fn is_failing(&self, token: &str) -> bool {
+        let counts = self.counts();
+        match counts.of.get(token) {
+            Some(of) => of[FAILED] > 0,
+            None => counts.recorded(token).is_some_and(|is| is[FAILED]),
+        }
     }
 
     /// How often the key, encoded as a token, has failed since it last succeeded, and how often the process has ended with it.
@@ -115,20 +126,25 @@ impl Attempts {
         if let Some(known) = self.known(token) {
             return Ok(known);
         }
-        // One at a time, so that `read` is soon done.
-        let _alone = self.looks.lock().await;
-        if let Some(known) = self.known(token) {
-            return Ok(known);
-        }
+        // Only this task looks for the key's records: each key is delivered to one at a time.
+        let recorded = self.counts().recorded(token).unwrap_or([true; 2]);
         let [failed, died] = [FAILED, DIED].map(async |kind| {
+            if !recorded[kind] {
+                return Ok(0);
+            }
             let subject = format!("{}{token}", prefix(shared, fence, LETTERS[kind]));
             let record = last(&shared.counts, &subject).await?;
             Ok::<_, async_nats::Error>(record.map_or(0, |record| count(&record.payload)))
         });
         let (failed, died) = tokio::try_join!(failed, died)?;
-        // What was counted here is newer than what `read` has found in the meantime, and as new as this.
         let found = [failed, died];
-        self.counts().of.entry(token.to_owned()).or_insert(found);
+        {
+            let mut counts = self.counts();
+            if let Some(recorded) = &mut counts.recorded {
+                recorded.remove(token);
+            }
+            counts.of.insert(token.to_owned(), found);
+        }
         Ok(self.known(token).unwrap_or(found))
     }
 
@@ -167,18 +183,20 @@ impl Attempts {
         };
         let most = (ahead.named.len() + ahead.many).min(2 * MANY);
         {
-            let Counts {
-                of, accused, next, ..
-            } = &mut *self.counts();
+            let mut counts = self.counts();
+            let next = &mut counts.next;
             if let Some(own) = next.iter().take(MANY).position(|next| next == token) {
                 next.remove(own);
             }
             while ahead.named.len() < most
-                && let Some(token) = next.pop_front()
+                && let Some(token) = counts.next.pop_front()
             {
                 // A key that has failed comes behind the others, and one with deaths has a count of its own.
-                let is_clear = of.get(&token).is_none_or(|of| *of == [0, 0]);
-                if is_clear && !accused.contains(&token) {
+                let is_clear = match counts.of.get(&token) {
+                    Some(of) => *of == [0, 0],
+                    None => counts.recorded(&token).is_none_or(|is| is == [false; 2]),
+                };
+                if is_clear && !counts.accused.contains(&token) {
                     ahead.named.insert(token);
                 }
             }
@@ -222,7 +240,7 @@ impl Attempts {
                 return;
             };
             let counted = std::mem::take(&mut of[kind]);
-            if *of == [0, 0] && counts.complete {
+            if *of == [0, 0] && counts.recorded.is_some() {
                 counts.of.remove(token);
             }
             counted
@@ -232,35 +250,41 @@ impl Attempts {
         }
     }
 
-    /// Reads the records of the partition, and tries until it has them.
+    /// Reads the names of the partition's records, and tries until it has them.
     pub(crate) async fn read(&self, shared: &Shared, fence: Fence) {
         while let Err(error) = self.try_read(shared, fence).await {
-            tracing::debug!(%fence, %error, "the counts of failures cannot be read yet");
+            tracing::debug!(%fence, %error, "it cannot be read yet which keys have failed");
             sleep(PAUSE).await;
         }
     }
 
     async fn try_read(&self, shared: &Shared, fence: Fence) -> Result<(), async_nats::Error> {
-        let store = &shared.counts;
-        let (partitions, partition) = (shared.config.partitions, fence.partition);
-        let all = format!("{}{partitions}.*.{partition}.>", store.prefix);
-        let scanned = scan(&store.stream, all, DeliverPolicy::All, usize::MAX).await?;
-        let mut found = HashMap::<String, [u32; 2]>::new();
-        for message in scanned.messages {
-            for kind in [FAILED, DIED] {
-                let prefix = prefix(shared, fence, LETTERS[kind]);
-                if let Some(token) = message.subject.strip_prefix(&*prefix) {
-                    found.entry(token.to_owned()).or_default()[kind] = count(&message.payload);
+        let (store, partitions) = (&shared.counts, shared.config.partitions);
+        let all = format!("{}{partitions}.*.{}.>", store.prefix, fence.partition);
+        let mut names = store.stream.info_with_subjects(all).await?;
+        let prefixes = LETTERS.map(|letter| prefix(shared, fence, letter));
+        let mut recorded = HashMap::<String, [bool; 2]>::new();
+        while let Some((name, _)) = names.try_next().await? {
+            for (kind, prefix) in prefixes.iter().enumerate() {
+                if let Some(token) = name.strip_prefix(&**prefix) {
+                    recorded.entry(token.to_owned()).or_default()[kind] = true;
                 }
             }
         }
         let mut counts = self.counts();
-        // Of a key that was delivered by now this replica knows the last count.
-        let delivered = std::mem::replace(&mut counts.of, found);
-        counts.of.extend(delivered);
+        // Of a key that was delivered by now this replica knows the counts.
+        recorded.retain(|token, _| !counts.of.contains_key(token));
         counts.of.retain(|_, of| *of != [0, 0]);
-        counts.complete = true;
+        counts.recorded = Some(recorded);
         Ok(())
+    }
+}
+
+impl Counts {
+    /// Which records the key has, if its counts are not known. `None`: that is not known yet.
+    fn recorded(&self, token: &str) -> Option<[bool; 2]> {
+        let recorded = self.recorded.as_ref()?;
+        Some(recorded.get(token).copied().unwrap_or_default())
     }
 }
 

@@ -37,7 +37,7 @@
 //! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
 //! | write, read or watch the records of ownership (`bucket`) | [`LIMIT`], or a quarter of the lease | again |
 //! | write a count of failures (`attempts`) | 2 s | this process counts alone |
-//! | read all counts of a partition (`attempts`) | 1 s of silence | again; until then those of each key that is delivered |
+//! | read which keys of a partition have counts (`attempts`) | [`MOST`](crate::stream::MOST) | again; until then those of each key that is delivered are looked for |
 //! | read the counts of one key (`attempts`) | [`MOST`](crate::stream::MOST) | the key again after a second |
 //! | read payloads again, store dead letters (`work`) | [`MOST`](crate::stream::MOST) | again after a second |
 //! | all others of a membership | [`MOST`](crate::stream::MOST) | as above; `join` asks again for 10 s |
@@ -64,6 +64,7 @@ use super::load::{Load, Message};
 use super::pull::pull;
 use super::room::Held;
 use super::tenure::Tenure;
+use super::work::{FAILING, HEALTHY};
 use crate::{Event, dead_letter, key, layout};
 
 /// Between two tries after an error of the server.
@@ -378,8 +379,13 @@ fn put(
             if tenure.is_suspect(sequence) && !shared.queue.contains(&*key) {
                 tenure.attempts.expect(token);
             }
-            let load = Load::new(tenure, message);
-            shared.queue.entry_ref(&*key).put(load);
+            let mut load = Load::new(tenure, message);
+            let mut level = HEALTHY;
+            if tenure.attempts.is_failing(token) {
+                load.park();
+                level = FAILING;
+            }
+            shared.queue.entry_ref(&*key).level(level).put(load);
             return Ok(());
         }
         Some(_) => format!("its key belongs to partition {partition}"),

@@ -36,7 +36,7 @@ const ALONE: Duration = Duration::from_millis(200);
 /// The levels of the queue: a key that has failed since it last succeeded comes behind those that have not, so that a crowd of failing
 /// keys whose time has come, or which another owner has left, does not keep the others waiting (N8).
 pub(super) const HEALTHY: usize = 0;
-const FAILING: usize = 1;
+pub(super) const FAILING: usize = 1;
 pub(super) const LEVELS: usize = 2;
 
 /// A key and its messages, as a worker has them.
@@ -69,14 +69,20 @@ where
     drop_older(&shared, name, &mut job);
     let mut first = job.value().messages.iter().take(1);
     let suspect = !job.value().proven && first.any(|first| tenure.is_suspect(first.sequence));
-    let [failures, deaths] = match tenure.attempts.of(&shared, tenure.fence, &token).await {
-        Ok(counts) => counts,
-        Err(error) => {
-            tracing::debug!(key = name, %error, "the key's failures cannot be read yet");
-            return Verdict::Ok(Outcome::Later(PAUSE));
+    let mut is_failing = tenure.attempts.is_failing(&token);
+    let [mut failures, mut deaths] = [0, 0];
+    // Otherwise it is moved first: its count is not needed for that.
+    if !is_failing || job.level() == FAILING || job.value().moved {
+        match tenure.attempts.of(&shared, tenure.fence, &token).await {
+            Ok(counts) => [failures, deaths] = counts,
+            Err(error) => {
+                tracing::debug!(key = name, %error, "the key's failures cannot be read yet");
+                return Verdict::Ok(Outcome::Later(PAUSE));
+            }
         }
-    };
-    let level = if failures > 0 { FAILING } else { HEALTHY };
+        is_failing = failures > 0;
+    }
+    let level = if is_failing { FAILING } else { HEALTHY };
     if job.level() != level && !job.value().moved {
         let mut load = job.take().expect("nothing has taken it");
         load.moved = true;
