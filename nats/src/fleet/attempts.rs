@@ -5,9 +5,10 @@
 //! not the former one, and the owner needs a higher epoch (N14). `repartition` notes the highest one for each new partition.
 //!
 //! A failure is written to the bucket as the record `<partitions>.a.<partition>.<key>`, and a success removes it. A key that has never
-//! failed has no record, so it costs nothing. Each owner asks for the names of its partition's records while it begins to receive: the server has
-//! them in memory, and sends them in one reply. So it knows which keys have failed, and that the others have not. The count of one that has is
-//! read when it is delivered, behind the healthy keys. Until the owner has the names, the records of each key that is delivered are looked for.
+//! failed has no record, so it costs nothing. Each owner asks for the names of its partition's records before it receives: the server has
+//! them in memory, and sends them in one reply. So it knows which keys have failed, and that the others have not. The count of one that has
+//! is read when it is delivered, behind the healthy keys. If the names do not come within a second, messages do; then the records of each
+//! key that is delivered are looked for until the owner has the names.
 //!
 //! A key that kills its process writes nothing. So an owner whose predecessor has not handed over writes down *before* a delivery of what
 //! the predecessor had received that it may have the key in hand, until the delivery has ended in whatever way. The record

@@ -37,7 +37,7 @@
 //! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
 //! | write, read or watch the records of ownership (`bucket`) | [`LIMIT`], or a quarter of the lease | again |
 //! | write a count of failures (`attempts`) | 2 s | this process counts alone |
-//! | read which keys of a partition have counts (`attempts`) | [`MOST`](crate::stream::MOST) | again; until then those of each key that is delivered are looked for |
+//! | read which keys of a partition have counts (`attempts`) | [`LIMIT`] | again, beside the messages: until then the counts of each key that is delivered are looked for |
 //! | read the counts of one key (`attempts`) | [`MOST`](crate::stream::MOST) | the key again after a second |
 //! | read payloads again, store dead letters (`work`) | [`MOST`](crate::stream::MOST) | again after a second |
 //! | all others of a membership | [`MOST`](crate::stream::MOST) | as above; `join` asks again for 10 s |
@@ -84,9 +84,14 @@ pub(super) async fn receive(
     tenure: Arc<Tenure>,
     higher: oneshot::Sender<u64>,
 ) {
-    // Deliveries do not wait for it.
-    let read = tenure.attempts.read(&shared, tenure.fence);
-    tokio::join!(read, consume(&shared, &tenure, higher));
+    // Messages that come before it is known which keys have failed cost requests for the counts of each. They do not wait for longer.
+    let mut read = pin!(tenure.attempts.read(&shared, tenure.fence));
+    let is_read = timeout(LIMIT, &mut read).await.is_ok();
+    let consume = consume(&shared, &tenure, higher);
+    match is_read {
+        true => consume.await,
+        false => drop(tokio::join!(read, consume)),
+    }
 }
 
 async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Sender<u64>) {

@@ -69,20 +69,14 @@ where
     drop_older(&shared, name, &mut job);
     let mut first = job.value().messages.iter().take(1);
     let suspect = !job.value().proven && first.any(|first| tenure.is_suspect(first.sequence));
-    let mut is_failing = tenure.attempts.is_failing(&token);
-    let [mut failures, mut deaths] = [0, 0];
-    // Otherwise it is moved first: its count is not needed for that.
-    if !is_failing || job.level() == FAILING || job.value().moved {
-        match tenure.attempts.of(&shared, tenure.fence, &token).await {
-            Ok(counts) => [failures, deaths] = counts,
-            Err(error) => {
-                tracing::debug!(key = name, %error, "the key's failures cannot be read yet");
-                return Verdict::Ok(Outcome::Later(PAUSE));
-            }
+    let [failures, deaths] = match tenure.attempts.of(&shared, tenure.fence, &token).await {
+        Ok(counts) => counts,
+        Err(error) => {
+            tracing::debug!(key = name, %error, "the key's failures cannot be read yet");
+            return Verdict::Ok(Outcome::Later(PAUSE));
         }
-        is_failing = failures > 0;
-    }
-    let level = if is_failing { FAILING } else { HEALTHY };
+    };
+    let level = if failures > 0 { FAILING } else { HEALTHY };
     if job.level() != level && !job.value().moved {
         let mut load = job.take().expect("nothing has taken it");
         load.moved = true;
