@@ -1,11 +1,13 @@
 //! Judges a run by what the producer and the replicas have written down, and by what the receiver has seen.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use keyqueue_nats::Coalesce;
 
 use crate::receiver::{Call, End, Report};
@@ -97,9 +99,11 @@ impl Verdict {
             ..Verdict::default()
         };
         verdict.check_stored(evidence)?;
+        let heard = heard(evidence.directory)?;
         for (endpoint, calls) in evidence.report {
             verdict.check_calls(endpoint, calls, evidence.disturbed);
-            verdict.check_order(endpoint, calls, evidence.disturbed);
+            let heard = heard.get(endpoint).map_or(&[][..], Vec::as_slice);
+            verdict.check_order(endpoint, calls, evidence.disturbed, heard);
         }
         verdict.check_beginnings(evidence.directory)?;
         Ok(verdict)
@@ -142,17 +146,30 @@ impl Verdict {
     }
 
     /// N7: no call that took effect began after one of a later message had taken effect, and the last one is of the last
-    /// message.
-    fn check_order(&mut self, endpoint: &str, calls: &[Call], disturbed: &Disturbed) {
+    /// message. A call whose replica has not heard of its end, because it was starved, stopped or killed, has failed for it: all
+    /// its messages come again.
+    fn check_order(
+        &mut self,
+        endpoint: &str,
+        calls: &[Call],
+        disturbed: &Disturbed,
+        heard: &[Heard],
+    ) {
+        let heard = |call: &Call| {
+            let mut of_it = heard.iter().filter(|(replica, _)| *replica == call.replica);
+            let (_, time) = of_it.find(|(_, time)| time.contains(&call.began))?;
+            Some(*time.end())
+        };
         let done: Vec<_> = calls.iter().filter(|call| call.end == End::Done).collect();
         for old in &done {
             let ended_before = |new: &&Call| new.ended.is_some_and(|ended| ended < old.began);
             let newer = done.iter().copied().filter(ended_before);
+            let newer = newer.filter(|new| heard(new).is_some());
             let newer: Vec<_> = newer.filter(|new| new.latest() > old.oldest()).collect();
             // Its replica may never have sent the acknowledgement, and this is a later owner. A call may reach the receiver
             // after its replica was killed.
             let is_excused = |new: &Call| {
-                let ended = new.ended.unwrap_or(u64::MAX);
+                let ended = heard(new).unwrap_or(u64::MAX);
                 let around = new.began.saturating_sub(UNACKNOWLEDGED)
                     ..ended.saturating_add(UNACKNOWLEDGED).min(old.began);
                 let stopped = disturbed.get(&new.replica);
@@ -232,24 +249,53 @@ impl Verdict {
     }
 }
 
+/// A replica that has heard of the end of a call, and from when to when the call has run.
+type Heard = (String, RangeInclusive<u64>);
+
+/// The calls of whose end the replicas have written down that they have heard, by endpoint.
+fn heard(directory: &Path) -> Result<BTreeMap<String, Vec<Heard>>> {
+    let mut heard = BTreeMap::<_, Vec<Heard>>::new();
+    for (replica, log) in logs(directory)? {
+        for line in log.lines().filter_map(|line| line.strip_prefix("heard ")) {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [endpoint, began, ended] = words[..] else {
+                bail!("an endpoint and two numbers: {line}");
+            };
+            let time = began.parse()?..=ended.parse()?;
+            let of_endpoint = heard.entry(endpoint.to_owned()).or_default();
+            of_endpoint.push((replica.clone(), time));
+        }
+    }
+    Ok(heard)
+}
+
 /// Time, partition and epoch of each beginning that the replicas have written down.
 pub fn beginnings(directory: &Path) -> Result<Vec<(u64, u64, u64)>> {
     let mut beginnings = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "begun")
-        {
-            for line in fs::read_to_string(&path)?.lines() {
-                let mut numbers = line.split(' ').map(str::parse::<u64>);
-                let mut next = || numbers.next().context("three numbers");
-                let (partition, epoch, at) = (next()??, next()??, next()??);
-                beginnings.push((at, partition, epoch));
-            }
+    for (_, log) in logs(directory)? {
+        for line in log.lines().filter(|line| !line.starts_with("heard ")) {
+            let mut numbers = line.split(' ').map(str::parse::<u64>);
+            let mut next = || numbers.next().context("three numbers");
+            let (partition, epoch, at) = (next()??, next()??, next()??);
+            beginnings.push((at, partition, epoch));
         }
     }
     Ok(beginnings)
+}
+
+/// The logs of the replicas, and their names.
+fn logs(directory: &Path) -> Result<Vec<(String, String)>> {
+    let mut logs = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if let (Some(name), Some("begun")) =
+            (path.file_stem(), path.extension().and_then(OsStr::to_str))
+        {
+            let name = name.to_string_lossy().into_owned();
+            logs.push((name, fs::read_to_string(&path)?));
+        }
+    }
+    Ok(logs)
 }
 
 impl fmt::Display for Verdict {
@@ -288,9 +334,30 @@ mod tests {
     }
 
     fn order(calls: &[Call], disturbed: &Disturbed) -> Verdict {
+        order_of_heard(calls, disturbed, calls)
+    }
+
+    fn order_of_heard(calls: &[Call], disturbed: &Disturbed, heard: &[Call]) -> Verdict {
+        let heard = heard.iter().map(|call| {
+            let ended = call.ended.unwrap_or(call.began);
+            (call.replica.clone(), call.began..=ended)
+        });
         let mut verdict = Verdict::default();
-        verdict.check_order("endpoint", calls, disturbed);
+        let heard: Vec<_> = heard.collect();
+        verdict.check_order("endpoint", calls, disturbed, &heard);
         verdict
+    }
+
+    #[test]
+    fn what_has_succeeded_without_its_replica_knowing_comes_again() {
+        let calls = [0, 20, 40].map(|began| call("a", 1, &[5, 7], began));
+        let violations = |calls: &[Call], heard: &[Call]| {
+            let verdict = order_of_heard(calls, &Disturbed::new(), heard);
+            verdict.violations.len()
+        };
+        assert_eq!(violations(&calls[..2], &calls), 1);
+        assert_eq!(violations(&calls[..2], &calls[1..]), 0);
+        assert_eq!(violations(&calls, &calls[1..]), 1);
     }
 
     #[test]

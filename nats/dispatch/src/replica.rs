@@ -75,8 +75,9 @@ pub async fn run(options: Options) -> Result<()> {
             async move {
                 // Stops when the partition may be lost: its next owner calls the endpoint.
                 tokio::select! {
-                    verdict = caller.call(&delivery) => verdict,
+                    biased;
                     () = delivery.lost() => Verdict::Retry("the lease has lapsed".to_owned()),
+                    verdict = caller.call(&delivery) => verdict,
                 }
             }
         })
@@ -94,9 +95,9 @@ struct Caller {
 
 impl Caller {
     async fn call(&self, delivery: &Delivery) -> Verdict<String> {
-        let fence = delivery.fence();
+        let (fence, began) = (delivery.fence(), clock::now());
         // One `write` for each line, so that a kill leaves no half of one.
-        let line = format!("{} {} {}\n", fence.partition, fence.epoch, clock::now());
+        let line = format!("{} {} {began}\n", fence.partition, fence.epoch);
         if let Err(error) = (&self.log).write_all(line.as_bytes()) {
             return Verdict::Retry(format!("the log: {error}"));
         }
@@ -119,6 +120,11 @@ impl Caller {
             Ok(response) => response,
             Err(error) => return Verdict::Retry(error.to_string()),
         };
+        // A call whose response has not come has failed for this replica, whatever the receiver saw.
+        let line = format!("heard {} {began} {}\n", delivery.key(), clock::now());
+        if let Err(error) = (&self.log).write_all(line.as_bytes()) {
+            return Verdict::Retry(format!("the log: {error}"));
+        }
         let wait = response.headers().get("retry-after");
         let wait = wait.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
         match response.status() {
