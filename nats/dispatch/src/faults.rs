@@ -5,8 +5,11 @@
 //! few of them, so that one that receives nothing soon has nothing to deliver. The plain consumer has one stream, which has as many
 //! messages, as many tasks as both replicas, and a handler that takes as long. It is in this process, so faults of
 //! replicas do not touch it.
+//!
+//! Before these, on one server, a replica ends that has received as much as it may hold ([`held`]).
 
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -217,6 +220,62 @@ impl Bench {
     }
 }
 
+/// How a replica ends that holds as many messages as it may.
+const HOLDERS: [(&str, bool); 2] = [
+    ("30 000 messages are held, SIGTERM", false),
+    ("30 000 messages are held, SIGKILL", true),
+];
+const HELD: usize = 30_000;
+
+/// A replica, which has received all messages and calls one endpoint at a time, ends, and another one takes its partitions, with limited tries.
+/// Returns how long there is none of the next owner, the longest time without one of a partition, and that from the first to the last.
+async fn held(program: &Path, is_killed: bool) -> Result<[Duration; 3]> {
+    let config = Config {
+        lease: LEASE,
+        max_retries: Some(3),
+        dead_letters: Some("dead".into()),
+        ..Config::default()
+    };
+    let behaviour = Behaviour {
+        work: 1,
+        ..Behaviour::default()
+    };
+    let lab = Lab::new(program, config, &behaviour).await?;
+    let mut lab = lab.context("there is no nats-server")?;
+    lab.start().await?;
+    let filled = lab.produce(HELD, 1_000_000, 2)?.wait().await?;
+    ensure!(filled.success(), "the producer failed");
+    lab.replica_options = vec!["--tasks", "1"];
+    lab.join("holder", None)?;
+    while !lab.has_begun("holder") {
+        sleep(SECOND / 10).await;
+    }
+    // So that it has received all.
+    sleep(3 * SECOND).await;
+    let began = clock::now();
+    match is_killed {
+        true => lab.kill("holder").await?,
+        false => ensure!(lab.terminate("holder").await?, "it succeeds"),
+    }
+    let ended = clock::now();
+    lab.replica_options = vec!["--tasks", "64"];
+    lab.join("next", None)?;
+    let verdict = lab.check().await?;
+    ensure!(verdict.violations.is_empty(), "{verdict}");
+    let begun = lab.beginnings()?;
+    let next = begun.values().flatten().filter(|at| **at > ended);
+    let (first, last) = next.fold((u64::MAX, 0), |(first, last), at| {
+        (first.min(*at), last.max(*at))
+    });
+    let longest = begun.into_values().map(|times| longest(times, began));
+    let (first, rest) = (first.saturating_sub(began), last.saturating_sub(first));
+    Ok([
+        Duration::from_nanos(first),
+        longest.max().unwrap_or_default(),
+        Duration::from_nanos(rest),
+    ])
+}
+
 /// The longest time between two of these, from a time on, in nanoseconds.
 fn longest(mut times: Vec<u64>, from: u64) -> Duration {
     times.retain(|at| *at > from);
@@ -342,6 +401,19 @@ pub async fn run(options: Options) -> Result<()> {
         ..Config::default()
     };
     let program = std::env::current_exe()?;
+    for (name, is_killed) in HOLDERS {
+        if options.servers == 1 && name.contains(&options.only) {
+            let [first, longest, rest] = held(&program, is_killed).await.context(name)?;
+            println!(
+                "{name}: the first after {first:.1?}, a partition {longest:.1?}, all within {rest:.1?} then"
+            );
+        }
+    }
+    let kind = if options.servers == 1 { One } else { Cluster };
+    let is_wanted = |fault: &&Fault| fault.on.contains(&kind) && fault.name.contains(&options.only);
+    if FAULTS.iter().filter(is_wanted).count() == 0 {
+        return Ok(());
+    }
     let behaviour = Behaviour {
         work: WORK,
         ..Behaviour::default()
@@ -364,12 +436,8 @@ pub async fn run(options: Options) -> Result<()> {
         proxy,
         plain,
     };
-    let kind = if options.servers == 1 { One } else { Cluster };
     let mut rows = String::new();
-    for fault in FAULTS {
-        if !fault.on.contains(&kind) || !fault.name.contains(&options.only) {
-            continue;
-        }
+    for fault in FAULTS.iter().filter(is_wanted) {
         let [fleet, plain] = bench.measure(fault).await.context(fault.name)?;
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().unwrap_or_default();
