@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::jetstream::{self, Context, stream};
-use keyqueue_nats::{Coalesce, Config, Error, Fleet, Producer, create};
+use keyqueue_nats::{Coalesce, Config, Error, Producer, create};
 use servers::nats::{Server, Servers, messages_of};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use common::{Log, Seen, config, seen};
+use common::{DONE, Log, Replica, config, for_each_coalesce, logged, seen};
 
 const BALLAST: &str = "BALLAST";
 const KEYS: usize = 50;
@@ -60,8 +60,7 @@ async fn add(producer: Producer, stop: Arc<AtomicBool>) -> Adds {
 struct Bench {
     config: Config,
     context: Context,
-    fleet: Fleet,
-    running: JoinHandle<Result<(), Error>>,
+    replica: Replica,
     log: Log,
     stop: Arc<AtomicBool>,
     adding: JoinHandle<Adds>,
@@ -75,20 +74,12 @@ impl Bench {
         };
         create(&client, &config).await.unwrap();
         let log = Log::default();
-        let fleet = Fleet::join(client.clone(), config.clone(), "a")
-            .await
-            .unwrap();
-        let running = tokio::spawn({
-            let (fleet, log) = (fleet.clone(), Arc::clone(&log));
-            async move {
-                let handler = move |delivery| {
-                    log.lock().unwrap().push(Seen::of(&delivery));
-                    // Slower than the adds: messages wait in the stream.
-                    sleep(Duration::from_millis(5))
-                };
-                fleet.run(8, handler).await
-            }
-        });
+        // Slower than the adds: messages wait in the stream.
+        let replica = logged(client.clone(), &config, "a", &log, async |_| {
+            sleep(Duration::from_millis(5)).await;
+            DONE
+        })
+        .await;
         let stop = Arc::new(AtomicBool::new(false));
         let producer = Producer::new(client.clone(), &config).unwrap();
         let producer = producer.patience(Duration::from_secs(2));
@@ -97,8 +88,7 @@ impl Bench {
         Bench {
             config,
             context: jetstream::new(client),
-            fleet,
-            running,
+            replica,
             log,
             stop,
             adding,
@@ -166,8 +156,7 @@ impl Bench {
             wrong.len(),
             &wrong[..wrong.len().min(10)]
         );
-        self.fleet.leave(Duration::from_secs(10)).await;
-        self.running.await.unwrap().unwrap();
+        self.replica.leave().await;
     }
 }
 
@@ -195,20 +184,7 @@ async fn full_and_freed(coalesce: Coalesce) {
     bench.judge().await;
 }
 
-#[tokio::test]
-async fn full_and_freed_server() {
-    full_and_freed(Coalesce::Server).await;
-}
-
-#[tokio::test]
-async fn full_and_freed_client() {
-    full_and_freed(Coalesce::Client).await;
-}
-
-#[tokio::test]
-async fn full_and_freed_never() {
-    full_and_freed(Coalesce::Never).await;
-}
+for_each_coalesce!(full_and_freed);
 
 /// A file system of a few megabytes.
 struct Disk(TempDir);
@@ -279,17 +255,4 @@ async fn without_room(coalesce: Coalesce) {
     drop(servers);
 }
 
-#[tokio::test]
-async fn without_room_server() {
-    without_room(Coalesce::Server).await;
-}
-
-#[tokio::test]
-async fn without_room_client() {
-    without_room(Coalesce::Client).await;
-}
-
-#[tokio::test]
-async fn without_room_never() {
-    without_room(Coalesce::Never).await;
-}
+for_each_coalesce!(without_room);

@@ -17,7 +17,7 @@ use servers::nats::Servers;
 use servers::{Proxy, until};
 use tokio::time::sleep;
 
-use common::{DONE, Log, config, created, drained, logged, seen};
+use common::{DONE, Log, config, created, drained, for_each_coalesce, logged, seen};
 use swallow::Swallow;
 
 async fn nothing_old_after_new(coalesce: Coalesce) {
@@ -78,20 +78,7 @@ async fn nothing_old_after_new(coalesce: Coalesce) {
     replica.leave().await;
 }
 
-#[tokio::test]
-async fn by_the_server() {
-    nothing_old_after_new(Coalesce::Server).await;
-}
-
-#[tokio::test]
-async fn by_the_replica() {
-    nothing_old_after_new(Coalesce::Client).await;
-}
-
-#[tokio::test]
-async fn never() {
-    nothing_old_after_new(Coalesce::Never).await;
-}
+for_each_coalesce!(nothing_old_after_new);
 
 /// N7: a server of a cluster that was killed and is back may lead a new consumer, and has messages that others have removed. The consumers of a
 /// fleet are led by the servers that lead their streams.

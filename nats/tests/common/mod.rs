@@ -1,6 +1,11 @@
 //! Replicas in the process of a test.
 
-#![allow(dead_code, reason = "each test program uses a part")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "each test program uses a part"
+)]
 
 use std::future::ready;
 use std::sync::{Arc, Mutex};
@@ -12,6 +17,31 @@ use tokio::task::JoinHandle;
 
 use servers::nats::{Server, messages_of};
 use servers::until;
+
+/// A module with a test for each value of `coalesce`, each of which calls the function of this name.
+macro_rules! for_each_coalesce {
+    ($scenario:ident) => {
+        mod $scenario {
+            use super::*;
+
+            #[tokio::test]
+            async fn server() {
+                super::$scenario(Coalesce::Server).await;
+            }
+
+            #[tokio::test]
+            async fn client() {
+                super::$scenario(Coalesce::Client).await;
+            }
+
+            #[tokio::test]
+            async fn never() {
+                super::$scenario(Coalesce::Never).await;
+            }
+        }
+    };
+}
+pub(crate) use for_each_coalesce;
 
 /// A configuration for tests: a short lease, few partitions, quick retries.
 pub(crate) fn config() -> Config {
