@@ -28,11 +28,12 @@ const COLUMNS: [Column; 9] = [
     ("owner", "Owner"),
     ("session", "Session"),
     ("renewed", "Renewed"),
-    ("epoch", "Epoch"),
     ("messages", "Messages"),
     ("unacknowledged", "In hand"),
     ("undelivered", "Not delivered"),
     ("failed_keys", "Failed keys"),
+    // Long, and of the least use.
+    ("epoch", "Epoch"),
 ];
 
 /// A fleet on its server.
@@ -161,7 +162,6 @@ fn cells(of: &Partition) -> Vec<Cell> {
         Cell::Text(owner.map(|owner| owner.replica.clone())),
         Cell::State(session(owner), !of.is_owned()),
         Cell::Time(owner.and_then(|owner| owner.renewed_ago)),
-        Cell::Number(of.epoch),
         match of.messages {
             None => Cell::State("no stream", true),
             messages => Cell::Number(messages),
@@ -169,6 +169,7 @@ fn cells(of: &Partition) -> Vec<Cell> {
         Cell::Number(consumer.map(|of| of.unacknowledged)),
         Cell::Number(consumer.map(|of| of.undelivered)),
         Cell::Number(Some(of.failed_keys)),
+        Cell::Number(of.epoch),
     ]
 }
 

@@ -96,8 +96,8 @@ impl Problem {
             .canonical_reason()
             .unwrap_or("Problem")
             .to_owned();
-        // A live page replaces it by what it finds later.
-        let (still, live) = match self.is_passing() {
+        // A live page replaces it by what it finds later; what answers a form is none.
+        let (still, live) = match self.is_passing() && back.is_none() {
             true => (html! {}, self.note()),
             false => (self.note(), html! {}),
         };
