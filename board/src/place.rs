@@ -91,7 +91,10 @@ pub(crate) trait Place: Send + Sync {
                     // Ordering: Relaxed; the thread that reads it writes nothing for this one.
                     job.stop.store(true, Ordering::Relaxed);
                 }
-                Ok(Done::default())
+                Ok(Done {
+                    is_partial: true,
+                    ..Done::default()
+                })
             }
             task => self.act_on_keys(task),
         };
@@ -150,7 +153,7 @@ pub(crate) trait Place: Send + Sync {
                 )
             }
             Task::Drain => format!(
-                "Drain the queue {}? It refuses adds from then on, until the process starts again.",
+                "Drain the queue {}? It refuses adds from then on, until the process starts again. What is delayed is dropped, unless the queue was built with `drain_delays`.",
                 quoted(name)
             ),
             _ => return Ok(None),

@@ -121,7 +121,7 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
                             " " button type="button" hidden {}
                         }
                     }
-                    @for what in at.board.told(&at.token.text) { p.note role="status" { (what) } }
+                    @for what in at.board.told(&at.token.text) { p.note role="status" { (clock(SystemTime::now())) ": " (what) } }
                     (view.still)
                     @if is_live { div #live { (view.live) } }
                     // Not of what answers a form, whose address is no page.
@@ -194,7 +194,8 @@ fn pager(at: &Context, next: Option<u64>, text: &str) -> Markup {
 /// What was done by an action.
 pub(crate) fn said(action: Action, done: &Done) -> String {
     let count = match (done.is_partial, done.count) {
-        (true, 0) => return "This goes on: the bar below says how far it is.".into(),
+        // It goes on, or was stopped.
+        (true, 0) => return "The bar below says how far it is.".into(),
         (true, count) => format!("Not all: {count}"),
         (false, count) => count.to_string(),
     };

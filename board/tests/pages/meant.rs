@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use axum::Router;
-use http::StatusCode;
 use http::header::LOCATION;
+use http::{Request, StatusCode};
 
-use crate::common::{Answer, HOUR, Site};
+use crate::common::{self, Answer, HOUR, Site};
 
 /// The fields of the forms of a page, each with those of its buttons.
 fn forms(page: &Answer) -> Vec<Vec<(String, String)>> {
@@ -124,6 +124,7 @@ const QUESTIONS: &str = "page | action | of the form with | question
     /dead             | drop_letter | 1 | Drop 3 dead letters?
     /dead?from=1      | drop_letter |   | Drop 3 dead letters?
     /keys             | drop_key    |   | Drop the key “a/later”?
+                      | drain       |   | What is delayed is dropped, unless the queue was built with `drain_delays`.
                       | drain       |   | Drain the queue “mails”?";
 
 #[tokio::test] // X5
@@ -216,8 +217,28 @@ async fn letters_that_are_ticked_are_put_back_and_no_others() {
 }
 
 #[tokio::test] // X7
-async fn an_address_does_not_say_what_was_done() {
+async fn what_was_done_is_told_once_to_the_browser_that_did_it_and_not_by_the_address() {
+    let site = site(&["bad-1"]).await;
     let link = "/queues/q/mails/dead?said=put_back&count=99999999&partial=1";
-    let page = site(&["bad-1"]).await.get(link).await;
+    let page = site.get(link).await;
     page.lacks(&["99999999", "put back into the queue"]);
+    let token = "0123456789abcdef0123456789abcdef";
+    let send = async |request: http::request::Builder, fields: &[(&str, &str)]| {
+        let request = request
+            .header("x-user", "alice")
+            .header("cookie", format!("keyqueue_board={token}"))
+            .header("content-type", "application/x-www-form-urlencoded");
+        site.send(request.body(common::form(fields)).unwrap()).await
+    };
+    for (stop, said) in [
+        ("1", "UTC: The bar below says how far it is."),
+        ("", "UTC: 1 put back into the queue."),
+    ] {
+        let fields = [("token", token), ("action", "put_back"), ("sure", "1")];
+        let fields = [&fields[..], &[("all", "1"), ("stop", stop)]].concat();
+        send(Request::post("/queues/q/mails/do"), &fields).await;
+        let list = || send(Request::get("/queues/q/mails/dead"), &[]);
+        list().await.has(&[said]);
+        list().await.lacks(&[said]);
+    }
 }
