@@ -15,10 +15,11 @@
   let [word, seen, kept, changes] = [Date.now(), Date.now(), null, 0];
   let [events, isLost, asks, over, swapped] = [null, false, false, false, 0];
 
+  const clock = (at) => new Date(at).toISOString().slice(0, 19).replace("T", " ") + " UTC";
   const say = (text, isBad) => {
     const put = (at, text) => { if (at.textContent !== text) at.textContent = text; };
     put(status, text);
-    put(time, new Date(seen).toISOString().slice(0, 19).replace("T", " ") + " UTC");
+    put(time, clock(seen));
     put(more, `${changes} ${changes === 1 ? "change" : "changes"}: show`);
     more.hidden = !changes;
     bar.classList.toggle("bad", !!isBad);
@@ -26,14 +27,24 @@
   const isBusy = () => {
     const [part, selection] = [live(), document.getSelection()];
     const selects = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
-    const hovers = [...part.querySelectorAll("tr:hover, form:hover")].some((at) => at.querySelector("button"));
+    const points = part.contains(document.activeElement) || part.querySelector("a:hover, form:hover, tr:hover button");
+    if (selects || points || filled().length) return "paused while you select or point, as of";
     // A finger says nothing before it is there.
     const taps = matchMedia("(pointer: coarse)").matches && part.querySelector("tr button");
-    return part.contains(document.activeElement) || selects || hovers || taps || part.querySelector("input:checked");
+    return taps && "updated when you ask, as of";
   };
+  // What somebody has ticked or typed, by what it is about, and the same of what comes in its place.
+  const inputs = () => [...live().querySelectorAll("input[aria-label]")];
+  const about = (input) => input.form?.elements.id?.value ?? input.value;
+  const filled = () => inputs().filter((input) => input.checked || input.value !== input.defaultValue);
   const show = () => {
     if (kept === null || !live()) return;
+    const was = new Map(filled().map((input) => [about(input), input]));
     live().replaceChildren(...new DOMParser().parseFromString(kept.html, "text/html").body.childNodes);
+    for (const input of inputs()) {
+      const { checked, value } = was.get(about(input)) ?? input;
+      [input.checked, input.value] = [checked, value];
+    }
     seen = kept.at;
     [kept, changes] = [null, 0];
   };
@@ -43,7 +54,7 @@
     const busy = isBusy();
     if (!busy) show();
     if (isLost || Date.now() - word > SILENCE) say("Not updated: the service does not respond. What is shown is old, as of", true);
-    else if (busy) say("paused while you select, as of");
+    else if (busy) say(busy);
     else say(asks ? "updated every 5 seconds, as of" : "live, as of");
   };
   // `html` is null if nothing has changed.
@@ -93,6 +104,7 @@
   addEventListener("pageshow", (event) => event.persisted && open());
   document.addEventListener("visibilitychange", open);
   more.addEventListener("click", () => { document.activeElement.blur(); show(); settle(); });
+  addEventListener("popstate", () => (over || !location.hash) && location.reload());
   open();
 
   // An action does not lose the page if the server is gone, nor the place of the keyboard.
@@ -105,10 +117,10 @@
     // The second half of a double click is no answer to what the first one has brought.
     if (Date.now() - swapped < 500) return;
     swapped = Infinity;
-    const at = document.activeElement;
-    const label = at.matches(":focus-visible") && at.getAttribute("aria-label");
+    const [at, by] = [document.activeElement, event.submitter];
+    const label = at.matches(":focus-visible") && (at.ariaLabel || at.textContent);
     try {
-      const fields = new URLSearchParams(new FormData(form, event.submitter));
+      const fields = new URLSearchParams(new FormData(form, by));
       const response = await fetch(action, { method: "POST", body: fields, signal: AbortSignal.timeout(SILENCE) });
       const page = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("main");
       if (!page) throw new Error(response.statusText);
@@ -119,16 +131,20 @@
       page.querySelector("#bar")?.replaceWith(bar);
       document.getElementById("main").replaceWith(page);
       [kept, changes, word, seen, isLost, swapped] = [null, 0, Date.now(), Date.now(), false, Date.now()];
-      if (response.redirected) history.replaceState(null, "", response.url);
-      const same = label && [...page.querySelectorAll("button")].find((at) => at.getAttribute("aria-label") === label);
+      // The way back from a question leads to the page that it was asked on.
+      if (response.redirected) history.replaceState(null, "", response.url); else if (!over) history.pushState(null, "");
+      const same = label && [...page.querySelectorAll("button")].find((at) => (at.ariaLabel || at.textContent) === label && !at.disabled);
       (same || page.querySelector("#question") || page.querySelector("h1")).focus();
       over = !response.redirected;
       open();
     } catch {
-      swapped = 0;
-      if (!bar.isConnected) document.getElementById("main").prepend(bar);
-      say("Perhaps not done: the service does not respond. What is shown is old, as of", true);
-      isLost = true;
+      [swapped, isLost] = [0, true];
+      // Until the next page, also when the service is back.
+      const note = document.getElementById("perhaps") ?? document.createElement("p");
+      Object.assign(note, { id: "perhaps", className: "note bad", role: "alert" });
+      note.textContent = `${clock(Date.now())}: perhaps not done: ${by.ariaLabel || by.textContent}. The service did not respond.`;
+      document.querySelector("h1").after(note);
+      settle();
     }
   });
 })();

@@ -43,12 +43,9 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         within: LOOK,
     };
     let keys = queue.source.keys(&wanted).ok_or(Refused::Gone)?;
-    let caption = match wanted.search.is_empty() {
-        true => format!("Keys that are {called}"),
-        false => format!(
-            "Keys with this text, {called}; {} were looked at",
-            keys.looked
-        ),
+    let with = match &*wanted.search {
+        "" => String::new(),
+        _ => format!(" with this text; {} were looked at", keys.looked),
     };
     let order = match (wanted.sort, keys.is_partial) {
         (None, _) => "in no particular order".to_owned(),
@@ -59,7 +56,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         @if keys.rows.is_empty() {
             p { "There is no such key " @if keys.next.is_some() || keys.is_partial { "among the first " (keys.looked) } "." }
         } @else {
-            (table(at, name, &keys.rows, &format!("{caption}, {order}"), true))
+            (table(at, name, &keys.rows, &format!("Keys ({called}){with}, {order}"), true))
         }
         (pager(at, keys.next, if keys.rows.len() < ROWS { "Look further" } else { "Next page" }))
     };
@@ -192,7 +189,7 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
             h2 { "Value" }
             pre { (foreign(value)) }
         }
-        p { (actions(at, name, &row)) }
+        div { (actions(at, name, &row)) }
     };
     Ok(View {
         title: format!("A key of {name}"),

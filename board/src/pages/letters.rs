@@ -70,6 +70,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
 
 fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&Job>) -> Markup {
     let ticks = VERBS.iter().any(|(_, action, ..)| at.may(name, *action));
+    let has_values = letters.rows.iter().any(|letter| letter.value.is_some());
     html! {
         @if let Some(job) = job { (bar(at, name, job)) }
         p {
@@ -97,20 +98,20 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&
                     (heading(at, "error", "Error"))
                     (heading(at, "attempts", "Attempts"))
                     (heading(at, "age", "Last"))
-                    th scope="col" { "Value" }
+                    @if has_values { th scope="col" { "Value" } }
                     @if ticks { th scope="col" { "Actions" } }
                 } }
                 tbody {
                     @for letter in &letters.rows {
                         tr {
                             @if ticks {
-                                td { input type="checkbox" name="letter" value=(letter.id) form="ticked" aria-label={ "Tick " (named(&letter.key)) }; }
+                                td data-label="Tick" { input type="checkbox" name="letter" value=(letter.id) form="ticked" aria-label={ "Tick " (named(&letter.key)) }; }
                             }
                             td data-label="Key" { a href={ (link(at, name)) "/dead/" (letter.id) } { (foreign(&letter.key)) } }
                             td data-label="Error" { (foreign(&letter.error)) }
                             td.n data-label="Attempts" { (letter.attempts) }
                             td.n data-label="Last" { (ago(letter.last)) }
-                            td data-label="Value" { @if let Some(value) = &letter.value { (foreign(value)) } }
+                            @if has_values { td data-label="Value" { @if let Some(value) = &letter.value { (foreign(value)) } } }
                             @if ticks { td { (actions(at, name, letter)) } }
                         }
                     }
@@ -168,7 +169,7 @@ fn many(at: &Context, name: &str, search: &str) -> Markup {
         }
     };
     html! {
-        p {
+        div {
             @for (_, action, verb, _) in is_allowed.clone() {
                 (button(at, name, *action, &format!("{verb} {which}"), "", &fields))
             }
@@ -241,7 +242,7 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
                 @if let Some(reason) = &letter.reason { ": " (reason) }
             }
         }
-        p { (actions(at, name, &letter)) }
+        div { (actions(at, name, &letter)) }
     };
     Ok(View {
         title: format!("Dead letter {} of {name}", id.number),

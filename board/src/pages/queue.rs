@@ -18,7 +18,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let (pictures, rates) =
         queue.with_history(|history| (pictures(history, now), history.rates(now)));
     let live = html! {
-        p {
+        div {
             "State: " span.state { (summary.state) }
             @if summary.paused && summary.state != Summary::PAUSED { " " span.state { (Summary::PAUSED) } }
             " " (actions(at, name, &summary))

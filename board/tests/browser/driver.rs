@@ -141,6 +141,9 @@ impl Browser {
         let size = json!({ "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true });
         self.devtools("Emulation.setDeviceMetricsOverride", size)
             .await;
+        let fingers = json!({ "enabled": true });
+        self.devtools("Emulation.setTouchEmulationEnabled", fingers)
+            .await;
     }
 
     pub(crate) async fn open(&self, address: &str) {
@@ -222,8 +225,7 @@ impl Browser {
     /// What the console says.
     pub(crate) async fn complaints(&self) -> Vec<String> {
         let log = self.0.get_log("browser").await.expect("a log");
-        let lines = log.into_iter().map(|line| line.message);
-        lines.filter(|line| !line.contains("favicon")).collect()
+        log.into_iter().map(|line| line.message).collect()
     }
 
     pub(crate) async fn close(self) {

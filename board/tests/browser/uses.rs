@@ -215,7 +215,9 @@ async fn nothing_moves_under_the_pointer_and_a_double_click_acts_once() {
     hover(&browser).await;
     // The oldest letter goes, and the row under the pointer stays.
     site.letters.remove(0).unwrap();
-    browser.shows("paused while you select, as of").await;
+    browser
+        .shows("paused while you select or point, as of")
+        .await;
     browser.shows("changes: show").await;
     browser.shows("acme/bad-1").await;
     browser.click("Put back").await;
@@ -236,7 +238,9 @@ async fn nothing_moves_under_the_pointer_and_a_double_click_acts_once() {
     browser.shows("live, as of").await;
     hover_over(&browser, By::XPath("//button[text()='Pause']")).await;
     site.queue.pause().unwrap();
-    browser.shows("paused while you select, as of").await;
+    browser
+        .shows("paused while you select or point, as of")
+        .await;
     browser.shows("changes: show").await;
     let here = browser.0.action_chain().click();
     here.perform().await.unwrap();
@@ -280,12 +284,55 @@ async fn a_page_says_when_it_is_old_and_a_click_does_not_lose_it() {
     site.server.kill();
     browser.shows(old).await;
     browser.click("Pause").await;
-    browser.shows("Perhaps not done").await;
+    browser.shows("UTC: perhaps not done: Pause.").await;
+    browser.shows(old).await;
+    // It stays there.
+    browser.shows("UTC: perhaps not done: Pause.").await;
     browser.shows("Keys in hand").await;
     let top = browser
         .run("return document.getElementById('bar').getBoundingClientRect().top")
         .await;
     assert!(top.as_f64().unwrap() < 300.0, "{top}");
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")] // X5
+async fn what_somebody_has_filled_in_and_the_way_back_from_a_question_are_kept() {
+    let (_driver, site, browser) = start!();
+    let list = site.at("/q/mails/dead?search=bad");
+    browser.open(&list).await;
+    browser
+        .run("document.querySelectorAll('[type=checkbox]')[1].click()")
+        .await;
+    site.letters.remove(0).unwrap();
+    browser.shows("paused while you select or point").await;
+    browser.click("1 change: show").await;
+    browser.shows("2 of at most").await;
+    let ticked = "return [...document.querySelectorAll(':checked')].map((at) => at.ariaLabel)";
+    assert_eq!(browser.run(ticked).await[0], "Tick wayne/bad-3");
+    browser.click("Drop all with this text").await;
+    browser.shows("Drop 2 dead letters").await;
+    browser.0.back().await.unwrap();
+    browser.shows("2 of at most").await;
+    assert_eq!(browser.0.current_url().await.unwrap().as_str(), list);
+
+    site.queue.pause().unwrap();
+    site.queue.add("acme/1".into());
+    browser.open(&site.at("/q/mails")).await;
+    browser.shows("live, as of").await;
+    let seconds = "document.querySelector('[type=number]').value";
+    browser.run(&format!("{seconds} = 900")).await;
+    site.queue.add("acme/2".into());
+    browser.click("1 change: show").await;
+    assert_eq!(browser.run(&format!("return {seconds}")).await, "900");
+    // A keyboard is where it was.
+    let button = browser.0.find(By::XPath("//button[text()='Hold']")).await;
+    button.unwrap().send_keys("\u{e007}").await.unwrap();
+    browser.shows("The group acme is held.").await;
+    let focus = "return document.activeElement.ariaLabel";
+    assert_eq!(browser.run(focus).await, "Hold acme");
+    let held = site.queue.groups::<String>()[0].held_for.unwrap();
+    assert!(held.as_secs() > 800, "{held:?}");
     browser.close().await;
 }
 
