@@ -1,6 +1,6 @@
 //! A pipeline with failures, and its board: `cargo run -p keyqueue-board-demo -- 127.0.0.1:8080`.
 //!
-//! Everybody who reaches the address may do everything there, so it listens on this machine alone.
+//! Its series are at `/metrics`. Everybody who reaches the address may do everything there, so it listens on this machine alone.
 
 use std::error::Error;
 use std::fmt;
@@ -15,6 +15,7 @@ use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{DeadLetters, Failures, Job, Verdict, Workers};
 use keyqueue::{WorkQueue, merge};
 use keyqueue_board::{Board, Shown};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use tokio::net::TcpListener;
 
 /// An order of a customer.
@@ -105,8 +106,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1);
     let address = address.as_deref().unwrap_or("127.0.0.1:8080");
     let board = Board::new().allow(|_| Some("demo".to_owned()));
+    let durations = Matcher::Suffix("_duration_seconds".to_owned());
+    let exported = PrometheusBuilder::new()
+        .set_buckets_for_metric(durations, &keyqueue::metrics::BUCKETS)?
+        .install_recorder()?;
     let _workers = (orders(&board)?, clicks(&board)?);
     let app = Router::new()
+        .route("/metrics", get(async move || exported.render()))
         .route("/", get(async || Redirect::to("/queues")))
         .nest_service("/queues", board.router());
     tokio::spawn(async move { board.record().await });
