@@ -253,3 +253,21 @@ async fn a_screen_reader_is_told_what_each_control_is_and_a_keyboard_reaches_it(
     assert!(reached.iter().any(|text| text == "Run now"), "{reached:?}");
     browser.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "writes the README's pictures, of the demo that has run for a minute or two at KEYQUEUE_DEMO"]
+async fn screenshots() {
+    let (at, driver) = (std::env::var("KEYQUEUE_DEMO"), Driver::start().await);
+    for (name, is_dark) in [("light", false), ("dark", true)] {
+        let setup = Setup {
+            is_dark,
+            ..Setup::default()
+        };
+        let browser = driver.as_ref().unwrap().browser(setup).await;
+        (browser.open(&format!("{}/q/orders", at.as_ref().unwrap()))).await;
+        browser.shows("live, as of").await;
+        let file = format!("{}/screenshots/{name}.png", env!("CARGO_MANIFEST_DIR"));
+        browser.0.screenshot(file.as_ref()).await.unwrap();
+        browser.close().await;
+    }
+}
