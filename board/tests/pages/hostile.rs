@@ -15,17 +15,7 @@ const HOSTILE: [&str; 6] = [
 ];
 
 fn assert_harmless(text: &str, place: &str) {
-    for bad in [
-        "<script>alert",
-        "<img",
-        "</table>'",
-        "\u{202e}",
-        "\u{2066}",
-        "\0",
-        "\u{1b}",
-        "\r",
-        "\u{200b}",
-    ] {
+    for bad in "<script>alert <img </table>' \u{202e} \u{2066} \0 \u{1b} \r \u{200b}".split(' ') {
         assert!(!text.contains(bad), "{place}: {bad:?} in {text}");
     }
 }
@@ -66,11 +56,7 @@ async fn hostile_keys_errors_and_groups_are_text_on_every_page() {
         assert_harmless(&page.text, "letter");
     }
     let page = site.get("/queues/q/mails/dead").await;
-    page.has(&[
-        "&lt;script&gt;alert(1)&lt;/script&gt;",
-        "\\u{202e}",
-        "\\u{0}",
-    ]);
+    page.has("&lt;script&gt;alert(1)&lt;/script&gt; | \\u{202e} | \\u{0}");
 }
 
 #[tokio::test]
@@ -88,15 +74,10 @@ async fn what_comes_with_the_address_is_text_too() {
         format!("/{script}"),
     ] {
         let page = site.get(&format!("/queues{path}")).await;
-        page.lacks(&["<script>alert", "\">\r\n"]);
+        page.lacks("<script>alert | \">\r\n");
     }
-    let fields = [
-        ("action", "put_back"),
-        ("all", "1"),
-        ("search", "\r\nset-cookie: a=b"),
-        ("back", "dead"),
-    ];
-    let response = site.post(&fields).await;
+    let fields = "action=put_back&all=1&search=\r\nset-cookie: a=b&back=dead";
+    let response = site.post(fields).await;
     assert_eq!(response.status, StatusCode::SEE_OTHER);
     assert!(!response.next().contains('\n'), "{}", response.next());
 }
@@ -154,15 +135,15 @@ async fn a_queue_that_is_shut_down_or_dropped_says_so() {
             .await;
         assert_eq!(page.status, StatusCode::OK);
     }
-    site.get("/queues/q/mails").await.has(&["draining"]);
-    site.get("/queues/q/mails/keys").await.has(&["a/1"]);
+    site.get("/queues/q/mails").await.has("draining");
+    site.get("/queues/q/mails/keys").await.has("a/1");
     site.queue = None;
-    site.get("/queues").await.has(&["gone"]);
+    site.get("/queues").await.has("gone");
     for path in ["", "/keys", "/key?id=1"] {
         let page = site.get(&format!("/queues/q/mails{path}")).await;
         assert_eq!(page.status, StatusCode::GONE, "{path}");
     }
-    let refused = site.post(&[("action", "pause")]).await;
+    let refused = site.post("action=pause").await;
     assert_eq!(refused.status, StatusCode::GONE);
 }
 
@@ -182,8 +163,8 @@ async fn a_text_that_panics_concerns_its_own_place_alone() {
     let site = Site { app, ..Site::new() };
     site.get("/queues/q/mails/keys")
         .await
-        .has(&["good", "(its text panicked)"]);
+        .has("good | (its text panicked)");
     site.get("/queues/q/mails/keys?search=good")
         .await
-        .has(&["good"]);
+        .has("good");
 }

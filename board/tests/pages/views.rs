@@ -15,7 +15,7 @@ async fn the_first_page_lists_the_queues() {
     site.queue().add_all(["a/1".into(), "a/2".into()]);
     let page = site.get("/queues").await;
     assert_eq!(page.status, StatusCode::OK);
-    page.has(&["<!DOCTYPE html>", "q/mails", "open", "<html lang=\"en\">"]);
+    page.has("<!DOCTYPE html> | q/mails | open | <html lang=\"en\">");
     let all = site.json("/queues").await["queues"].take();
     assert_eq!(
         (&all[0]["name"], &all[0]["queued"]),
@@ -65,15 +65,8 @@ async fn a_queue_shows_depth_levels_groups_and_keys_in_hand() {
     let held = queue.try_get().unwrap();
     assert!(queue.hold_group(&"b".to_owned(), HOUR));
     let page = site.get("/queues/q/mails").await;
-    page.has(&[
-        "Keys in hand",
-        &held,
-        "level 0",
-        "59 min",
-        "<svg",
-        "role=\"img\"",
-        "Groups",
-    ]);
+    page.has("Keys in hand | level 0 | 59 min | <svg | role=\"img\" | Groups");
+    page.has(&held);
     let all = site.json("/queues/q/mails").await;
     assert_eq!(all["queue"]["state"], "open");
     let keys = &all["keys"];
@@ -118,7 +111,7 @@ async fn a_delayed_key_shows_when_it_is_due_its_attempt_and_its_last_error() {
     site.queue().add("a/fail".into());
     site.work().await;
     let page = site.get("/queues/q/mails/keys?state=delayed").await;
-    page.has(&["a/fail", "no route to host"]);
+    page.has("a/fail | no route to host");
     let keys = site.json("/queues/q/mails/keys?state=delayed").await;
     let row = &keys["rows"][0];
     assert!((1.0..=30.1).contains(&row["due_in"].as_f64().unwrap()));
@@ -130,12 +123,12 @@ async fn a_delayed_key_shows_when_it_is_due_its_attempt_and_its_last_error() {
     let one = site
         .get(&format!("/queues/q/mails/key?id={id}&at={at}"))
         .await;
-    one.has(&["a/fail", "Last error", "no route to host"]);
+    one.has("a/fail | Last error | no route to host");
     // A place from before the table has grown only takes longer.
     let one = site
         .get(&format!("/queues/q/mails/key?id={id}&at=99999999999"))
         .await;
-    one.has(&["a/fail"]);
+    one.has("a/fail");
     let gone = site.get("/queues/q/mails/key?id=0000000000000000").await;
     assert_eq!(gone.status, StatusCode::NOT_FOUND);
 }
@@ -147,12 +140,7 @@ async fn dead_letters_show_key_error_and_history() {
         .add_all((0..120).map(|n| format!("a/bad-{n:03}")));
     site.work().await;
     let page = site.get("/queues/q/mails/dead").await;
-    page.has(&[
-        "120 of at most 100000",
-        "a/bad-000",
-        "no such address",
-        "Next page",
-    ]);
+    page.has("120 of at most 100000 | a/bad-000 | no such address | Next page");
     let (mut from, mut seen) = (0, Vec::new());
     loop {
         let letters = site
@@ -178,12 +166,9 @@ async fn dead_letters_show_key_error_and_history() {
     site.queue().add("b/bad\nline <2>\n\tat\u{1b}".into());
     site.work().await;
     let one = site.get("/queues/q/mails/dead/120").await;
-    one.has(&[
-        "b/bad\nline &lt;2&gt;\n\\tat\\u{1b}",
-        " UTC, <time datetime=\"20",
-    ]);
+    one.has("b/bad\nline &lt;2&gt;\n\\tat\\u{1b} |  UTC, <time datetime=\"20");
     let one = site.get("/queues/q/mails/dead/7").await;
-    one.has(&["a/bad-007", "1 attempt<", "given up by the worker"]);
+    one.has("a/bad-007 | 1 attempt< | given up by the worker");
     assert_eq!(
         site.get("/queues/q/mails/dead/999").await.status,
         StatusCode::NOT_FOUND
@@ -210,7 +195,7 @@ async fn keys_are_found_by_a_part_of_their_text() {
             .map(String::as_str))
     );
     let none = site.get("/queues/q/mails/keys?search=zebra").await;
-    none.has(&["There is no such key"]);
+    none.has("There is no such key");
     let mut all = Vec::new();
     let mut from = 0;
     loop {
@@ -238,14 +223,7 @@ async fn a_page_allows_nothing_inline_and_nothing_from_elsewhere() {
     site.queue().add("a/bad".into());
     site.work().await;
     site.queue().add("a/1".into());
-    for path in [
-        "",
-        "/q/mails",
-        "/q/mails/keys",
-        "/q/mails/dead",
-        "/q/mails/dead/0",
-        "/nowhere",
-    ] {
+    for path in " /q/mails /q/mails/keys /q/mails/dead /q/mails/dead/0 /nowhere".split(' ') {
         let page = site.get_as("alice", &format!("/queues{path}")).await;
         assert!(
             page.headers.contains_key("content-security-policy"),
@@ -255,16 +233,8 @@ async fn a_page_allows_nothing_inline_and_nothing_from_elsewhere() {
         let policy = page.headers["content-security-policy"].to_str().unwrap();
         assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"));
         assert_eq!(page.headers["x-content-type-options"], "nosniff");
-        page.lacks(&[
-            "style=",
-            "onclick",
-            "<style",
-            "http://",
-            "https://",
-            "javascript:",
-            "<script>",
-        ]);
-        page.has(&["<main id=\"main\">", "<h1 tabindex", "viewport"]);
+        page.lacks("style= | onclick | <style | http:// | https:// | javascript: | <script>");
+        page.has("<main id=\"main\"> | <h1 tabindex | viewport");
         let label = |tag: &str| {
             page.text
                 .split(tag)
@@ -396,8 +366,8 @@ async fn a_live_page_sends_what_has_changed_and_ends_with_its_browser() {
     assert!(String::from_utf8(second.to_vec()).unwrap().contains("a/1"));
     let once = Request::get("/queues/q/mails").header("accept", "text/x-live");
     let once = site.send(once.body(Body::empty()).unwrap()).await;
-    once.has(&["a/1"]);
-    once.lacks(&["<html"]);
+    once.has("a/1");
+    once.lacks("<html");
     drop(held);
     site.queue = None;
     let mut rest = String::new();
@@ -454,11 +424,11 @@ async fn pictures_show_the_last_minutes_of_a_queue_that_is_recorded() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         page = site.get("/queues/q/mails").await;
     }
-    page.has(&["Keys over the last five minutes", "queued: 0 now"]);
+    page.has("Keys over the last five minutes | queued: 0 now");
     record.abort();
     #[cfg(feature = "metrics")]
     {
-        page.has(&["Per second", "Mean time"]);
+        page.has("Per second | Mean time");
         let rates = &site.json("/queues/q/mails").await["rates"];
         assert!(!rates.as_array().unwrap().is_empty());
         let all = site.json("/queues").await;
