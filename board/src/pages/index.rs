@@ -12,6 +12,9 @@ use crate::rows::Summary;
 use crate::text;
 use crate::web::{Context, LOOK};
 
+/// The most keys in hand of a queue in the JSON of the list.
+const HELD: usize = 20;
+
 /// A queue, with what a look at its keys has found, if there was time for one.
 #[derive(Serialize)]
 struct Line {
@@ -21,6 +24,8 @@ struct Line {
     delayed: Option<usize>,
     /// For how long the key is held that is held for the longest time, in seconds.
     held_for: Option<f64>,
+    /// The first keys in hand, each with for how long it is held.
+    held: Vec<(String, Option<f64>)>,
     /// Per second.
     ended: Option<f64>,
     failed: Option<f64>,
@@ -59,10 +64,14 @@ fn line(queue: &Entry, has_time: bool) -> Line {
     let census = looked.as_ref().map(|(_, census)| census);
     let rate = queue.with_history(|history| history.rates(Instant::now()).pop());
     let rate = rate.filter(|_| census.is_some());
+    let held = census.into_iter().flat_map(|census| &census.in_hand);
+    let held = held.map(|row| (row.key.clone(), row.held.map(|held| held.as_secs_f64())));
+    let held: Vec<_> = held.take(HELD).collect();
     Line {
         in_hand: census.map(|census| census.processing),
         delayed: census.map(|census| census.delayed),
-        held_for: census.and_then(|census| Some(census.in_hand.first()?.held?.as_secs_f64())),
+        held_for: held.first().and_then(|(_, held)| *held),
+        held,
         ended: rate.map(|rate| rate.ended),
         failed: rate.map(|rate| rate.failed),
         summary: match queue.source.summary() {

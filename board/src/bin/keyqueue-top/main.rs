@@ -4,8 +4,8 @@
 //! cargo run -p keyqueue-board --features top --bin keyqueue-top -- http://localhost:8080/queues
 //! ```
 //!
-//! It asks the board for JSON each second, on a thread, so that a board that does not respond holds up no key. Rates are
-//! the differences of what the queues have counted: a queue without a name, or a board without its feature `metrics`, has none.
+//! It asks the board for JSON each second, on a thread, so that a board that does not respond holds up no key. A
+//! queue without a name, or a board without its feature `metrics`, has no rates.
 
 mod poll;
 mod screen;
@@ -58,9 +58,9 @@ fn main() -> ExitCode {
 }
 
 fn once(board: &Board) -> Result<(), String> {
-    let first = board.look(None)?;
+    board.look()?; // The board has rates from the second look on.
     thread::sleep(INTERVAL);
-    let second = board.look(Some(&first))?;
+    let second = board.look()?;
     let lines = screen::printed(&board.address, &second).into_iter();
     let text: String = lines
         .map(|row| row.text.trim_end().to_owned() + "\n")
@@ -77,15 +77,7 @@ fn watch(board: Board) -> Result<(), String> {
     let address = board.address.clone();
     let (to, looks) = mpsc::channel::<Result<Look, String>>();
     thread::spawn(move || {
-        let mut before = None;
-        loop {
-            let look = board.look(before.as_ref());
-            if let Ok(look) = &look {
-                before = Some(look.clone());
-            }
-            if to.send(look).is_err() {
-                return;
-            }
+        while to.send(board.look()).is_ok() {
             thread::sleep(INTERVAL);
         }
     });

@@ -37,24 +37,14 @@ type Column<T> = (&'static str, usize, fn(&T) -> String);
 
 /// In the order in which they find room.
 const QUEUES: [Column<Queue>; 8] = [
-    ("QUEUED", 8, |queue| summary(queue).0.to_string()),
-    ("IN HAND", 8, |queue| {
-        number(queue.keys().map(|keys| keys.processing))
-    }),
-    ("DELAYED", 8, |queue| {
-        number(queue.keys().map(|keys| keys.delayed))
-    }),
-    ("DEAD", 6, |queue| number(queue.summary.dead_letters)),
-    ("HELD FOR", 9, |queue| {
-        seconds(queue.keys().and_then(|keys| keys.in_hand.first()?.held))
-    }),
-    ("STATE", 10, |queue| printable(summary(queue).1, 9)),
-    ("ENDED/S", 8, |queue| {
-        rate(queue.rates.map(|rates| rates.ended))
-    }),
-    ("FAILED/S", 9, |queue| {
-        rate(queue.rates.map(|rates| rates.failed))
-    }),
+    ("QUEUED", 8, |queue| queue.queued.to_string()),
+    ("IN HAND", 8, |queue| number(queue.in_hand)),
+    ("DELAYED", 8, |queue| number(queue.delayed)),
+    ("DEAD", 6, |queue| number(queue.dead_letters)),
+    ("HELD FOR", 9, |queue| seconds(queue.held_for)),
+    ("STATE", 10, |queue| printable(&queue.state, 9)),
+    ("ENDED/S", 8, |queue| rate(queue.ended)),
+    ("FAILED/S", 9, |queue| rate(queue.failed)),
 ];
 
 const FLEETS: [Column<Fleet>; 4] = [
@@ -71,7 +61,7 @@ pub(crate) fn lines(address: &str, look: &Look, width: usize) -> Vec<Row> {
         "QUEUE",
         &QUEUES,
         &look.queues,
-        |queue| &queue.summary.name,
+        |queue| &queue.name,
         width,
         &mut lines,
     );
@@ -91,20 +81,20 @@ pub(crate) fn lines(address: &str, look: &Look, width: usize) -> Vec<Row> {
     }
     let mut held: Vec<_> = (look.queues.iter())
         .flat_map(|queue| {
-            let held = queue.keys().into_iter().flat_map(|keys| &keys.in_hand);
-            held.map(|held| (&*queue.summary.name, held))
+            let held = queue.held.iter();
+            held.map(|(key, held)| (&*queue.name, key, *held))
         })
         .collect();
-    held.sort_by(|(_, a), (_, b)| b.held.unwrap_or(0.0).total_cmp(&a.held.unwrap_or(0.0)));
+    held.sort_by(|(.., a), (.., b)| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0)));
     let name = NAME.min((width / 3).max(SHORTEST));
     lines.push(row(String::new()));
     lines.push(head(format!(
         "{:>8} {:<name$} KEY IN HAND",
         "HELD FOR", "QUEUE"
     )));
-    lines.extend(held.iter().take(KEYS).map(|(queue, held)| {
-        let (queue, key) = (printable(queue, name), printable(&held.key, KEY));
-        row(format!("{:>8} {queue:<name$} {key}", seconds(held.held)))
+    lines.extend(held.iter().take(KEYS).map(|(queue, key, held)| {
+        let (queue, key) = (printable(queue, name), printable(key, KEY));
+        row(format!("{:>8} {queue:<name$} {key}", seconds(*held)))
     }));
     lines
 }
@@ -143,13 +133,6 @@ fn table<T>(
         let cell = |(_, _, cell): &Column<T>| cell(it);
         row(line(&printable(name_of(it), name - 1), &cell))
     }));
-}
-
-/// What a later look than that of the list has found, if there was one.
-fn summary(queue: &Queue) -> (u64, &str) {
-    let detail = queue.detail.as_ref();
-    let summary = detail.map_or(&queue.summary, |detail| &detail.queue);
-    (summary.queued, &summary.state)
 }
 
 fn number(number: Option<u64>) -> String {
@@ -218,11 +201,11 @@ mod tests {
     #[test]
     fn columns_that_find_no_room_are_left_out_and_no_number_is_cut() {
         let look = serde_json::json!({"queues": [
-            {"name": "QUEUE HELD FOR and more of it", "state": "shut down", "queued": 1_234_567, "dead_letters": 7},
+            {"name": "QUEUE HELD FOR and more of it", "state": "shut down", "queued": 1_234_567, "dead_letters": 7, "held": []},
         ], "fleets": [
             {"name": "jobs", "partitions": 16, "unowned": 3, "messages": 120, "dead_letters": null},
         ]});
-        let look = Look::of_index(serde_json::from_value(look).unwrap());
+        let look: Look = serde_json::from_value(look).unwrap();
         for (width, last) in [(40, "DEAD"), (80, "FAILED/S"), (200, "FAILED/S")] {
             let lines = lines("http://localhost", &look, width);
             let of = |start: &str| {
