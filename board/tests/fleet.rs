@@ -10,14 +10,12 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream;
 use axum::body::Body;
 use http::{Request, StatusCode};
-use http_body_util::BodyExt;
 use keyqueue_board::Action;
 use keyqueue_nats::{Config, Fleet, Producer, Verdict, create, dead_letter};
 use servers::nats::Server;
 use servers::until;
-use tower::ServiceExt;
 
-use common::{Answer, Site, form};
+use common::{Answer, Site, event, form};
 
 /// A server with a fleet that is on a board as `hooks`.
 struct Hooks {
@@ -376,24 +374,13 @@ async fn a_server_that_is_away_is_named_in_time_and_a_live_page_goes_on() {
     // No live page: it would wait for the server at the address of the form.
     refused.lacks("id=\"live\" | JSON");
 
-    let request = Request::get("/queues/f/hooks").header("accept", "text/event-stream");
-    let app = hooks.site.app.clone();
-    let response = app.oneshot(request.body(Body::empty()).unwrap()).await;
-    let mut body = response.unwrap().into_body();
-    let mut event = async || {
-        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        String::from_utf8(frame.to_vec()).unwrap()
-    };
-    let first = event().await;
-    assert!(
-        first.contains("event: live") && first.contains("not responded"),
-        "{first}"
-    );
+    let mut body = (hooks.site.stream("/queues/f/hooks", "identity").await).into_body();
+    event(&mut body).await.has("event: live | not responded");
     hooks.server.restart().await;
-    let mut next = event().await;
-    while !next.contains("Partitions") {
-        assert!(next.contains("event: live"), "{next}");
-        next = event().await;
+    let mut next = event(&mut body).await;
+    while !next.text.contains("Partitions") {
+        next.has("event: live");
+        next = event(&mut body).await;
     }
 }
 

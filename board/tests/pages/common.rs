@@ -6,12 +6,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use http::header::{COOKIE, LOCATION, SET_COOKIE};
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{DeadLetters, Failures, Job, Verdict, Workers};
 use keyqueue::{Builder, WorkQueue};
 use keyqueue_board::{Action, Board, Shown};
+use serde_json::Value;
 use tower::ServiceExt;
 
 pub(crate) type Key = String;
@@ -50,7 +51,7 @@ impl Answer {
         }
     }
 
-    pub(crate) fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
@@ -128,10 +129,12 @@ impl Site {
         let response = self.app.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        let (status, headers) = (parts.status, parts.headers);
         Answer {
-            status: parts.status,
-            headers: parts.headers,
-            text: String::from_utf8(body.to_vec()).unwrap(),
+            status,
+            headers,
+            text,
         }
     }
 
@@ -147,6 +150,17 @@ impl Site {
             Some(id) if id.starts_with(&format!("{number}-")) => id.to_owned(),
             _ => format!("{number}-0"),
         }
+    }
+
+    /// Opens a live page.
+    pub(crate) async fn stream(&self, path: &str, encoding: &str) -> Response<Body> {
+        let request = Request::get(path).header("accept", "text/event-stream");
+        let request = request.header("accept-encoding", encoding);
+        let response = self
+            .app
+            .clone()
+            .oneshot(request.body(Body::empty()).unwrap());
+        response.await.unwrap()
     }
 
     /// A path that ends with the number of a letter gets its id.
@@ -166,7 +180,7 @@ impl Site {
         self.get_as("", path).await
     }
 
-    pub(crate) async fn json(&self, path: &str) -> serde_json::Value {
+    pub(crate) async fn json(&self, path: &str) -> Value {
         let request = Request::get(path).header("accept", "application/json");
         let response = self.send(request.body(Body::empty()).unwrap()).await;
         assert_eq!(response.status, StatusCode::OK, "{}", response.text);
@@ -208,8 +222,50 @@ impl Site {
         self.send(request.body(form(&fields)).unwrap()).await
     }
 
+    /// Returns the keys of all pages of a list, each of at most so many.
+    pub(crate) async fn all(&self, list: &str, most: usize) -> Vec<String> {
+        let (mut from, mut seen) = (Some(0), Vec::new());
+        while let Some(next) = from {
+            let page = self
+                .json(&format!("/queues/q/mails/{list}?from={next}"))
+                .await;
+            let keys = listed(&page);
+            assert!(keys.len() <= most);
+            seen.extend(keys);
+            from = page["next"].as_u64();
+        }
+        seen
+    }
+
     pub(crate) async fn post(&self, fields: &str) -> Answer {
         self.post_as("alice", fields).await
+    }
+}
+
+/// Returns the next event of a live page.
+pub(crate) async fn event(body: &mut Body) -> Answer {
+    let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    let text = String::from_utf8(frame.to_vec()).unwrap();
+    let (status, headers) = Default::default();
+    Answer {
+        status,
+        headers,
+        text,
+    }
+}
+
+/// Returns the keys of a list, in its order.
+pub(crate) fn listed(list: &Value) -> Vec<String> {
+    let rows = list["rows"].as_array().unwrap().iter();
+    rows.map(|row| row["key"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// Asserts that an object has these fields.
+#[track_caller]
+pub(crate) fn assert_has(json: &Value, fields: &Value) {
+    for (name, value) in fields.as_object().unwrap() {
+        assert_eq!(&json[name], value, "{name} of {json}");
     }
 }
 
