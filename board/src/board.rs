@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -38,11 +38,12 @@ const STALE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Board(pub(crate) Arc<Registry>);
 
+#[derive(Default)]
 pub(crate) struct Registry {
-    names: RwLock<Names>,
-    policy: RwLock<Option<Arc<Policy>>>,
+    names: Mutex<Names>,
+    policy: Mutex<Option<Arc<Policy>>>,
     /// Names of this service, in lower case.
-    pub(crate) hosts: RwLock<Vec<String>>,
+    pub(crate) hosts: Mutex<Vec<String>>,
     /// What was done, by the token of the browser that is to be told, the oldest first.
     said: Mutex<VecDeque<(String, String)>>,
     /// Live pages that are open now.
@@ -103,13 +104,7 @@ impl Board {
     /// Creates a board without queues, on which nobody may do anything.
     #[must_use]
     pub fn new() -> Self {
-        Board(Arc::new(Registry {
-            names: RwLock::default(),
-            policy: RwLock::default(),
-            hosts: RwLock::default(),
-            said: Mutex::default(),
-            viewers: Default::default(),
-        }))
+        Board(Arc::default())
     }
 
     /// Adds a queue under a name of 1 to 200 bytes, under which it is shown.
@@ -129,7 +124,7 @@ impl Board {
         S: BuildHasher + Send + Sync + 'static,
     {
         let name = name.into();
-        let mut names = self.0.names.write().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.0.names);
         names.check(&name)?;
         let entry = Entry {
             name: name.clone(),
@@ -212,7 +207,7 @@ impl Board {
         name: String,
         source: impl Partitioned + 'static,
     ) -> Result<&Self, NameError> {
-        let mut names = self.0.names.write().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.0.names);
         names.check(&name)?;
         let fleet = Fleet::new(name.clone(), source);
         // The queue of this name that may be there is gone.
@@ -223,7 +218,7 @@ impl Board {
 
     /// Takes a queue or a fleet off the board. Returns whether there was one with this name.
     pub fn remove(&self, name: &str) -> bool {
-        let mut names = self.0.names.write().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.0.names);
         names.fleets.remove(name).is_some() || names.queues.remove(name).is_some()
     }
 
@@ -247,11 +242,7 @@ impl Board {
         policy: impl Fn(&Asked<'_>) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         let policy: Arc<Policy> = Arc::new(policy);
-        *self
-            .0
-            .policy
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Some(policy);
+        *lock(&self.0.policy) = Some(policy);
         self
     }
 
@@ -262,7 +253,7 @@ impl Board {
     pub fn hosts(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let names = names.into_iter();
         let names = names.map(|name| Into::<String>::into(name).to_ascii_lowercase());
-        *self.0.hosts.write().unwrap_or_else(PoisonError::into_inner) = names.collect();
+        *lock(&self.0.hosts) = names.collect();
         self
     }
 
@@ -291,23 +282,19 @@ impl Board {
     }
 
     pub(crate) fn queues(&self) -> Vec<Arc<Entry>> {
-        let names = self.0.names.read().unwrap_or_else(PoisonError::into_inner);
-        names.queues.values().cloned().collect()
+        lock(&self.0.names).queues.values().cloned().collect()
     }
 
     pub(crate) fn queue(&self, name: &str) -> Option<Arc<Entry>> {
-        let names = self.0.names.read().unwrap_or_else(PoisonError::into_inner);
-        names.queues.get(name).cloned()
+        lock(&self.0.names).queues.get(name).cloned()
     }
 
     pub(crate) fn fleets(&self) -> Vec<Arc<Fleet>> {
-        let names = self.0.names.read().unwrap_or_else(PoisonError::into_inner);
-        names.fleets.values().cloned().collect()
+        lock(&self.0.names).fleets.values().cloned().collect()
     }
 
     pub(crate) fn fleet(&self, name: &str) -> Option<Arc<Fleet>> {
-        let names = self.0.names.read().unwrap_or_else(PoisonError::into_inner);
-        names.fleets.get(name).cloned()
+        lock(&self.0.names).fleets.get(name).cloned()
     }
 
     /// Returns what has this name, of this kind.
@@ -337,8 +324,7 @@ impl Board {
 
     /// Returns who asks, if that is allowed.
     pub(crate) fn who(&self, asked: &Asked<'_>) -> Option<String> {
-        let policy = self.0.policy.read().unwrap_or_else(PoisonError::into_inner);
-        let policy = policy.clone()?;
+        let policy = lock(&self.0.policy).clone()?;
         // It is the user's; one that panics allows nothing.
         catch_unwind(AssertUnwindSafe(|| policy(asked))).ok()?
     }

@@ -84,10 +84,10 @@ pub(crate) fn stream(
     view: impl Fn(&Context) -> Result<View, Problem> + Send + Sync + 'static,
 ) -> Response {
     let Some(viewer) = Viewer::new(&context.board) else {
-        return Problem::too_many_viewers().into_response();
+        return Problem::no_live_page("Too many live pages are open.").into_response();
     };
     let Ok(runtime) = Handle::try_current() else {
-        return Problem::no_runtime().into_response();
+        return Problem::no_live_page("Live pages need a tokio runtime.").into_response();
     };
     let (to, events) = mpsc::channel(1);
     let (view, kind) = (Arc::new(view), context.kind);

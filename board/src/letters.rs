@@ -347,7 +347,22 @@ pub(crate) struct Kept<K, V> {
     /// `None`: values are not shown.
     pub(crate) value: Option<Arc<Format<V>>>,
     /// Makes the marks of letters.
-    pub(crate) marks: RandomState,
+    marks: RandomState,
+}
+
+impl<K, V> Kept<K, V> {
+    pub(crate) fn new(
+        letters: &DeadLetters<K, V>,
+        key: &Arc<Format<K>>,
+        value: Option<&Arc<Format<V>>>,
+    ) -> Self {
+        Kept {
+            letters: letters.clone(),
+            key: Arc::clone(key),
+            value: value.cloned(),
+            marks: RandomState::new(),
+        }
+    }
 }
 
 fn why(reason: Reason) -> String {

@@ -157,12 +157,7 @@ where
     /// Shows the dead letters of the queue's workers: those of
     /// [`Workers::dead_letters`](keyqueue::worker::Workers::dead_letters).
     pub fn dead_letters(mut self, letters: &DeadLetters<K, V>) -> Self {
-        self.letters = Some(Box::new(Kept {
-            letters: letters.clone(),
-            key: Arc::clone(&self.key),
-            value: None,
-            marks: RandomState::new(),
-        }));
+        self.letters = Some(Box::new(Kept::new(letters, &self.key, None)));
         self
     }
 
@@ -184,12 +179,8 @@ where
     ) -> Self {
         let value: Arc<Format<V>> = Arc::new(value);
         if let Some(letters) = letters {
-            self.letters = Some(Box::new(Kept {
-                letters: letters.clone(),
-                key: Arc::clone(&self.key),
-                value: Some(Arc::clone(&value)),
-                marks: RandomState::new(),
-            }));
+            let kept = Kept::new(letters, &self.key, Some(&value));
+            self.letters = Some(Box::new(kept));
         }
         self.value = Some(Box::new(move |key, most| {
             key.with_value(|waits| Some(text::shown(waits?, &*value, most)))

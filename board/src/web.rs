@@ -3,7 +3,7 @@
 //! Each page is a view: a function from the board to HTML and to JSON, which is blocking work. A browser gets the page; its
 //! script gets the live part of the same address as a stream of events, or once, by the `Accept` header; a program gets JSON.
 
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::extract::{OriginalUri, Query, Request, State};
@@ -13,7 +13,7 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Router, http};
 use http::header::{self, HeaderName};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use tokio::runtime::Handle;
@@ -21,6 +21,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 
 use crate::act::act;
+use crate::board::lock;
 use crate::csrf::{self, Token};
 use crate::pages::{self, Problem, Tab, View};
 use crate::place::Kind;
@@ -37,9 +38,24 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 pub(crate) fn router<St: Clone + Send + Sync + 'static>(board: Board) -> Router<St> {
     Router::new()
         .route("/", page(pages::index::view))
-        .route("/board.css", get(css))
-        .route("/board.js", get(js))
-        .route("/board.svg", get(icon))
+        .route(
+            "/board.css",
+            asset(
+                "text/css; charset=utf-8",
+                include_str!("../assets/board.css"),
+            ),
+        )
+        .route(
+            "/board.js",
+            asset(
+                "text/javascript; charset=utf-8",
+                include_str!("../assets/board.js"),
+            ),
+        )
+        .route(
+            "/board.svg",
+            asset("image/svg+xml", include_str!("../assets/board.svg")),
+        )
         .route("/f/{fleet}", page(pages::fleet::view))
         .route("/f/{fleet}/dead", page(pages::letters::view))
         .route("/f/{fleet}/dead/{id}", page(pages::letters::one))
@@ -104,7 +120,9 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(board: Board, parts: Parts, params: Params) -> Result<Self, Problem> {
-        let token = Token::of(&parts.headers).ok_or_else(Problem::no_token)?;
+        let token = Token::of(&parts.headers);
+        let why = "The system has no random numbers.";
+        let token = token.ok_or_else(|| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, why))?;
         let (root, home) = paths(&parts);
         let kind = Kind::of(parts.uri.path());
         Ok(Context {
@@ -307,43 +325,26 @@ async fn not_found(State(board): State<Board>, parts: Parts) -> Response {
     let is_first = parts.uri.path().trim_matches('/').is_empty();
     let view = match is_first && parts.method == http::Method::GET {
         true => pages::index::view,
-        false => |_: &Context, _: &str| Err(Problem::no_page()),
+        false => |_: &Context, _: &str| {
+            Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "There is no such page.",
+            ))
+        },
     };
     respond(board, parts, move |at| view(at, "")).await
 }
 
-async fn css() -> Response {
-    asset(
-        "text/css; charset=utf-8",
-        include_str!("../assets/board.css"),
-    )
-}
-
-async fn js() -> Response {
-    asset(
-        "text/javascript; charset=utf-8",
-        include_str!("../assets/board.js"),
-    )
-}
-
-async fn icon() -> Response {
-    asset("image/svg+xml", include_str!("../assets/board.svg"))
-}
-
-fn asset(kind: &'static str, text: &'static str) -> Response {
-    ([(header::CONTENT_TYPE, kind)], text).into_response()
+fn asset(kind: &'static str, text: &'static str) -> MethodRouter<Board> {
+    get(async move || ([(header::CONTENT_TYPE, kind)], text))
 }
 
 /// Refuses requests that call this service by a name that is not its own.
 async fn known_host(State(board): State<Board>, request: Request, next: Next) -> Response {
     let original = request.extensions().get::<OriginalUri>();
     let uri = original.map_or(request.uri(), |uri| uri);
-    let refused = {
-        let hosts = &board.0.hosts;
-        let hosts = hosts.read().unwrap_or_else(PoisonError::into_inner);
-        csrf::stranger(request.headers(), uri, &hosts).map(Problem::stranger)
-    };
-    match refused {
+    let stranger = csrf::stranger(request.headers(), uri, &lock(&board.0.hosts));
+    match stranger.map(Problem::stranger) {
         Some(problem) => problem.into_response(),
         None => next.run(request).await,
     }

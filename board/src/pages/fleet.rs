@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, foreign, maybe, number_that};
+use super::{Problem, View, foreign, maybe, number_that};
 use crate::fleet::{Cell, Partitions};
 use crate::text;
 use crate::web::Context;
@@ -14,11 +14,9 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     json["name"] = name.into();
     json["about"] = fleet.source.about().into();
     Ok(View {
-        title: name.to_owned(),
-        queue: Some((name.to_owned(), Tab::Queue)),
-        still: html! {},
         live: live(&found),
         json,
+        ..View::of(at, name.to_owned())
     })
 }
 

@@ -151,11 +151,10 @@ pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
         @if !fleets.is_empty() { (table(at, &fleets)) }
     };
     Ok(View {
-        title: "Queues".into(),
-        queue: None,
         still: super::search(at, "Text in the name", &html! {}),
         live,
         json: serde_json::json!({ "queues": json(&lines), "fleets": json(&fleets) }),
+        ..View::of(at, "Queues".into())
     })
 }
 

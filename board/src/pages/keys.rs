@@ -3,7 +3,7 @@
 use keyqueue::Listed;
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, button, foreign, found, heading, json, maybe, named, pager, path};
+use super::{Problem, View, button, foreign, found, heading, json, maybe, named, pager, path};
 use crate::policy::Action;
 use crate::rows::{Row, Sort, Wanted};
 use crate::source::{KeyId, Refused};
@@ -61,8 +61,6 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         (pager(at, keys.next, if keys.rows.len() < ROWS { "Look further" } else { "Next page" }))
     };
     Ok(View {
-        title: format!("Keys of {name}"),
-        queue: Some((name.to_owned(), Tab::Keys)),
         still: super::search(
             at,
             "Text in the key",
@@ -79,6 +77,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         ),
         live,
         json: json(&keys),
+        ..View::of(at, format!("Keys of {name}"))
     })
 }
 
@@ -192,10 +191,8 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
         div { (actions(at, name, &row)) }
     };
     Ok(View {
-        title: format!("A key of {name}"),
-        queue: Some((name.to_owned(), Tab::Keys)),
-        still: html! {},
         live,
         json: json(&row),
+        ..View::of(at, format!("A key of {name}"))
     })
 }

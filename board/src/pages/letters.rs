@@ -7,7 +7,7 @@ use keyqueue::Listed;
 use maud::{Markup, html};
 
 use super::{
-    Problem, Tab, View, ago, button, clock, counted, foreign, form_of, found, heading, json, link,
+    Problem, View, ago, button, clock, counted, foreign, form_of, found, heading, json, link,
     named, pager, path,
 };
 use crate::act;
@@ -53,8 +53,6 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         }
     };
     Ok(View {
-        title: format!("Dead letters of {name}"),
-        queue: Some((name.to_owned(), Tab::Letters)),
         still: html! {
             (super::search(at, "Text in key, value or error", &html! {}))
             @let list = at.query(&["group", "from", "before"]);
@@ -65,6 +63,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         },
         live,
         json,
+        ..View::of(at, format!("Dead letters of {name}"))
     })
 }
 
@@ -245,10 +244,8 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
         div { (actions(at, name, &letter)) }
     };
     Ok(View {
-        title: format!("Dead letter {} of {name}", id.number),
-        queue: Some((name.to_owned(), Tab::Letters)),
-        still: html! {},
         live,
         json: json(&letter),
+        ..View::of(at, format!("Dead letter {} of {name}", id.number))
     })
 }

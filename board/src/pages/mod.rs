@@ -22,12 +22,25 @@ use crate::web::Context;
 /// A page, or what is on it.
 pub(crate) struct View {
     pub(crate) title: String,
-    /// The queue or the fleet that it is about, and its tab.
-    pub(crate) queue: Option<(String, Tab)>,
+    /// Whether it has links to the pages of the queue or the fleet that it is about.
+    pub(crate) has_tabs: bool,
     /// What does not change while somebody looks, such as a form that is filled in.
     pub(crate) still: Markup,
     pub(crate) live: Markup,
     pub(crate) json: serde_json::Value,
+}
+
+impl View {
+    /// Returns what is on a page of a queue, of a fleet, or of all, before anything is.
+    fn of(at: &Context, title: String) -> Self {
+        View {
+            title,
+            has_tabs: !at.name().is_empty(),
+            still: html! {},
+            live: html! {},
+            json: serde_json::Value::Null,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +114,11 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
                 header {
                     nav aria-label="Pages" {
                         ul {
-                            li { a href=(at.home) aria-current=[view.queue.is_none().then_some("page")] { "All queues" } }
-                            @if let Some((name, tab)) = &view.queue {
+                            li { a href=(at.home) aria-current=[(!view.has_tabs).then_some("page")] { "All queues" } }
+                            @if view.has_tabs {
                                 @for (to, text, end) in tabs(at.kind) {
                                     li {
-                                        a href={ (link(at, name)) (end) } aria-current=[(to == tab).then_some("page")] { (text) }
+                                        a href={ (link(at, &at.name())) (end) } aria-current=[(*to == at.tab()).then_some("page")] { (text) }
                                     }
                                 }
                             }
@@ -231,8 +244,7 @@ pub(crate) fn asks(
         .chain([("action", action.name()), ("sure", "1")])
         .collect();
     View {
-        title: name.to_owned(),
-        queue: None,
+        has_tabs: false,
         still: html! {
             p #question tabindex="-1" { (question) }
             (plain_form(at, name, None, &fields, html! {
@@ -240,8 +252,7 @@ pub(crate) fn asks(
             }))
             a href=(back) { "No, go back" }
         },
-        live: html! {},
-        json: serde_json::Value::Null,
+        ..View::of(at, name.to_owned())
     }
 }
 
@@ -278,11 +289,7 @@ pub(crate) fn form(
     fields: &[(&str, &str)],
     inside: Markup,
 ) -> Markup {
-    let fields: Vec<_> = [("action", action.name())]
-        .iter()
-        .chain(fields)
-        .copied()
-        .collect();
+    let fields = [&[("action", action.name())], fields].concat();
     form_of(at, queue, None, &fields, inside)
 }
 
@@ -296,8 +303,7 @@ pub(crate) fn form_of(
 ) -> Markup {
     let (back, place) = (at.back(), at.board.place(at.kind, queue));
     let of = place.as_ref().map_or("", |place| place.mark());
-    let frame = [("of", of), ("back", &*back)];
-    let fields: Vec<_> = frame.iter().chain(fields).copied().collect();
+    let fields = [&[("of", of), ("back", &*back)], fields].concat();
     plain_form(at, queue, id, &fields, inside)
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    fn new(status: StatusCode, text: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
         let text = text.into();
         Problem { status, text }
     }
@@ -39,10 +39,6 @@ impl Problem {
         Self::new(StatusCode::MISDIRECTED_REQUEST, text)
     }
 
-    pub(crate) fn no_page() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "There is no such page.")
-    }
-
     pub(crate) fn not_on_board(kind: Kind, name: &str) -> Self {
         let (kind, name) = (kind.name(), text::cut(name, text::IN_TABLE));
         let text = format!("There is no {kind} {name:?} on the board.");
@@ -54,30 +50,13 @@ impl Problem {
         self.status == StatusCode::BAD_GATEWAY
     }
 
-    pub(crate) fn no_token() -> Self {
-        Self::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "The system has no random numbers.",
-        )
-    }
-
     pub(crate) fn panicked() -> Self {
         let text = "The board has failed, probably in a function that it was given.";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, text)
     }
 
-    pub(crate) fn too_many_viewers() -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Too many live pages are open.",
-        )
-    }
-
-    pub(crate) fn no_runtime() -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Live pages need a tokio runtime.",
-        )
+    pub(crate) fn no_live_page(why: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, why)
     }
 
     pub(crate) fn json(self) -> Response {
@@ -104,13 +83,12 @@ impl Problem {
         let still =
             html! { (still) @if let Some(back) = back { p { a href=(back) { "Go back" } } } };
         // Not the heading of the problem, which would be there when that has passed.
-        let name = self.is_passing().then(|| at.name());
+        let title = if self.is_passing() { at.name() } else { title };
         let view = View {
-            title: name.clone().unwrap_or(title),
-            queue: name.map(|name| (name, at.tab())),
+            has_tabs: self.is_passing(),
             still,
             live,
-            json: serde_json::Value::Null,
+            ..View::of(at, title)
         };
         (self.status, Html(page(at, &view).into_string())).into_response()
     }
@@ -129,17 +107,9 @@ impl From<Refused> for Problem {
             Refused::NoKey | Refused::NoLetter(_) | Refused::NoLetters | Refused::NoGroup => {
                 StatusCode::NOT_FOUND
             }
-            Refused::OtherLetter(_)
-            | Refused::OtherProcess
-            | Refused::Busy
-            | Refused::Stopped
-            | Refused::ShutDown
-            | Refused::NotDelayed
-            | Refused::NothingToDrop
-            | Refused::NotPausable(_) => StatusCode::CONFLICT,
             Refused::NoThread(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Refused::NotOfFleet | Refused::Keyless => StatusCode::CONFLICT,
             Refused::Server(_) => StatusCode::BAD_GATEWAY,
+            _ => StatusCode::CONFLICT,
         };
         Problem::new(status, format!("Refused: {refused}."))
     }

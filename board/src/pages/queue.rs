@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use maud::{Markup, html};
 
-use super::{Problem, Tab, View, button, foreign, form, found, json, keys, maybe, named};
+use super::{Problem, View, button, foreign, form, found, json, keys, maybe, named};
 use crate::picture::pictures;
 use crate::policy::Action;
 use crate::rows::{Census, Group, Summary};
@@ -42,9 +42,6 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         }
     };
     Ok(View {
-        title: name.to_owned(),
-        queue: Some((name.to_owned(), Tab::Queue)),
-        still: html! {},
         live,
         json: serde_json::json!({
             "queue": json(&summary),
@@ -52,6 +49,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
             "rates": json(&rates),
             "totals": json(&queue.source.totals()),
         }),
+        ..View::of(at, name.to_owned())
     })
 }
 
