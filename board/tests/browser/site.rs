@@ -1,20 +1,17 @@
 //! A board on a real port, with a queue that has something of everything.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
-use keyqueue::WorkQueue;
-use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{DeadLetters, Failures, Job, Running, Verdict, Workers};
-use keyqueue_board::{Board, Shown};
+use keyqueue::worker::{DeadLetters, Job, Running, Verdict, Workers};
+use keyqueue_board::Shown;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-pub(crate) type Queue = WorkQueue<String>;
+use crate::common;
 
 pub(crate) struct Site {
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) queue: Arc<common::Queue>,
     pub(crate) letters: DeadLetters<String>,
     workers: Option<Running<String>>,
     pub(crate) server: Server,
@@ -43,32 +40,23 @@ impl Drop for Server {
 
 impl Site {
     pub(crate) async fn start() -> Self {
-        let backoff =
-            ItemExponentialFailure::new(Duration::from_secs(600), Duration::from_secs(3600));
-        let queue = WorkQueue::builder().name("mails").levels(2);
-        let queue =
-            queue.group_by(|key: &String| key.split('/').next().unwrap_or_default().to_owned());
-        let queue: Arc<Queue> = Arc::new(queue.rate_limiter(backoff.unwrap()).build().unwrap());
-        let (letters, failures) = (
-            DeadLetters::new(1000).unwrap(),
-            Failures::new(1000).unwrap(),
-        );
+        let site = common::Site::new();
+        let (queue, letters) = (site.queue.unwrap(), site.letters);
         let workers = Workers::new(&queue).concurrency(1);
-        let workers = workers.dead_letters(&letters).failures(&failures);
+        let workers = workers.dead_letters(&letters).failures(&site.failures);
         let workers = workers.spawn(|job: Job<'_, String>| match job.key() {
             key if key.contains("bad") => Verdict::GiveUp(format!("no such address: {key}")),
             _ => Verdict::Retry("no route to host".to_owned()),
         });
         let hang = Arc::new(Mutex::default());
         let hangs = Arc::clone(&hang);
-        let shown = Shown::display(&queue)
-            .groups(move |group: &String, f| {
-                let _waits = hangs.lock();
-                f.write_str(group)
-            })
-            .dead_letters(&letters)
-            .failures(&failures);
-        let board = Board::new().allow(|_| Some("operator".into()));
+        let shown = Shown::display(&queue).groups(move |group: &String, f| {
+            let _waits = hangs.lock();
+            f.write_str(group)
+        });
+        let board = site.board.allow(|_| Some("operator".into()));
+        board.remove("mails");
+        let shown = shown.dead_letters(&letters).failures(&site.failures);
         board.add("mails", shown).unwrap();
         let app = Router::new().nest("/queues", board.router());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -73,7 +73,7 @@ impl Site {
     }
 
     pub(crate) fn with(set: impl FnOnce(Builder<Key>) -> Builder<Key>) -> Self {
-        let backoff = ItemExponentialFailure::new(Duration::from_secs(30), HOUR).unwrap();
+        let backoff = ItemExponentialFailure::new(Duration::from_secs(600), HOUR).unwrap();
         let builder = set(WorkQueue::builder()).rate_limiter(backoff);
         let queue = Arc::new(builder.build().unwrap());
         let letters = DeadLetters::new(100_000).unwrap();
@@ -227,7 +227,7 @@ impl Site {
         let (mut from, mut seen) = (Some(0), Vec::new());
         while let Some(next) = from {
             let page = self
-                .json(&format!("/queues/q/mails/{list}?from={next}"))
+                .json(&format!("/queues/q/mails/{list}from={next}"))
                 .await;
             let keys = listed(&page);
             assert!(keys.len() <= most);

@@ -88,7 +88,7 @@ async fn a_delayed_key_shows_when_it_is_due_its_attempt_and_its_last_error() {
     page.has("a/fail | no route to host");
     let keys = site.json("/queues/q/mails/keys?state=delayed").await;
     let row = &keys["rows"][0];
-    assert!((1.0..=30.1).contains(&row["due_in"].as_f64().unwrap()));
+    assert!((1.0..=600.1).contains(&row["due_in"].as_f64().unwrap()));
     assert_has(row, &json!({ "attempt": 1, "error": "no route to host" }));
     let (id, at) = (row["id"].as_str().unwrap(), &row["at"]);
     let one = site
@@ -112,7 +112,7 @@ async fn dead_letters_show_key_error_and_history() {
     site.work().await;
     let page = site.get("/queues/q/mails/dead").await;
     page.has("120 of at most 100000 | a/bad-000 | no such address | Next page");
-    let all = site.all("dead", 50).await.into_iter();
+    let all = site.all("dead?", 50).await.into_iter();
     assert!(all.eq((0..120).map(|n| format!("a/bad-{n:03}"))));
     let found = site.json("/queues/q/mails/dead?search=bad-11").await;
     assert_eq!(found["rows"].as_array().unwrap().len(), 10);
@@ -136,7 +136,7 @@ async fn keys_are_found_by_a_part_of_their_text() {
     assert!(keys.into_iter().eq((1230..1240).map(|n| format!("a/{n}"))));
     let none = site.get("/queues/q/mails/keys?search=zebra").await;
     none.has("There is no such key");
-    let mut all = site.all("keys", 50 + 15).await;
+    let mut all = site.all("keys?", 50 + 15).await;
     all.sort_unstable();
     assert!(all.into_iter().eq((0..3000).map(|n| format!("a/{n:04}"))));
 }
