@@ -188,8 +188,11 @@ async fn try_to(
             "`action` must be that of a button, but is {action:?}"
         ))
     })?;
-    let log_refused = |who: &str, why: &dyn std::fmt::Display| {
-        tracing::warn!(target: "keyqueue_board", who, action = action.name(), queue = name, "refused: {why}");
+    let log_refused = {
+        let name = name.to_owned();
+        move |who: &str, why: &dyn std::fmt::Display| {
+            tracing::warn!(target: "keyqueue_board", who, action = action.name(), queue = name, "refused: {why}");
+        }
     };
     let checked = csrf::check(context.headers(), fields.get("token"));
     if let Err(why) = checked {
@@ -227,17 +230,14 @@ async fn try_to(
     };
     let name = name.to_owned();
     let work = async move {
-        let log_refused = |why: &dyn std::fmt::Display| {
-            tracing::warn!(target: "keyqueue_board", who, action = action.name(), queue = name, "refused: {why}");
-        };
         let done = blocking(move || place.act(&task)).await;
         match &done {
             Some(Ok(done)) => tracing::info!(
                 target: "keyqueue_board", who, action = action.name(), queue = name,
                 subject = done.subject, count = done.count, partial = done.is_partial, "done"
             ),
-            Some(Err(refused)) => log_refused(refused),
-            None => log_refused(&"it panicked"),
+            Some(Err(refused)) => log_refused(&who, refused),
+            None => log_refused(&who, &"it panicked"),
         }
         done
     };

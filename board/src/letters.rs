@@ -347,22 +347,7 @@ pub(crate) struct Kept<K, V> {
     /// `None`: values are not shown.
     pub(crate) value: Option<Arc<Format<V>>>,
     /// Makes the marks of letters.
-    marks: RandomState,
-}
-
-impl<K, V> Kept<K, V> {
-    pub(crate) fn new(
-        letters: &DeadLetters<K, V>,
-        key: &Arc<Format<K>>,
-        value: Option<&Arc<Format<V>>>,
-    ) -> Self {
-        Kept {
-            letters: letters.clone(),
-            key: Arc::clone(key),
-            value: value.cloned(),
-            marks: RandomState::new(),
-        }
-    }
+    pub(crate) marks: RandomState,
 }
 
 fn why(reason: Reason) -> String {

@@ -156,8 +156,17 @@ where
 
     /// Shows the dead letters of the queue's workers: those of
     /// [`Workers::dead_letters`](keyqueue::worker::Workers::dead_letters).
-    pub fn dead_letters(mut self, letters: &DeadLetters<K, V>) -> Self {
-        self.letters = Some(Box::new(Kept::new(letters, &self.key, None)));
+    pub fn dead_letters(self, letters: &DeadLetters<K, V>) -> Self {
+        self.kept(letters, None)
+    }
+
+    fn kept(mut self, letters: &DeadLetters<K, V>, value: Option<Arc<Format<V>>>) -> Self {
+        self.letters = Some(Box::new(Kept {
+            letters: letters.clone(),
+            key: Arc::clone(&self.key),
+            value,
+            marks: RandomState::new(),
+        }));
         self
     }
 
@@ -179,8 +188,7 @@ where
     ) -> Self {
         let value: Arc<Format<V>> = Arc::new(value);
         if let Some(letters) = letters {
-            let kept = Kept::new(letters, &self.key, Some(&value));
-            self.letters = Some(Box::new(kept));
+            self = self.kept(letters, Some(Arc::clone(&value)));
         }
         self.value = Some(Box::new(move |key, most| {
             key.with_value(|waits| Some(text::shown(waits?, &*value, most)))

@@ -61,7 +61,7 @@ fn once(board: &Board) -> Result<(), String> {
     board.look()?; // The board has rates from the second look on.
     thread::sleep(INTERVAL);
     let second = board.look()?;
-    let lines = screen::printed(&board.address, &second).into_iter();
+    let lines = screen::lines(&board.address, &second, screen::PRINTED).into_iter();
     let text: String = lines
         .map(|row| row.text.trim_end().to_owned() + "\n")
         .collect();

@@ -14,8 +14,8 @@ const KEYS: usize = 20;
 const NAME: usize = 24;
 const SHORTEST: usize = 8;
 const KEY: usize = 80;
-/// Of lines that are printed: all columns have room.
-const PRINTED: usize = 200;
+/// The width of lines that are printed: all columns have room.
+pub(crate) const PRINTED: usize = 200;
 
 pub(crate) struct Row {
     pub(crate) text: String,
@@ -97,11 +97,6 @@ pub(crate) fn lines(address: &str, look: &Look, width: usize) -> Vec<Row> {
         row(format!("{:>8} {queue:<name$} {key}", seconds(*held)))
     }));
     lines
-}
-
-/// Returns the lines of a text without a terminal.
-pub(crate) fn printed(address: &str, look: &Look) -> Vec<Row> {
-    lines(address, look, PRINTED)
 }
 
 /// Adds a table with as many columns as there is room for.
