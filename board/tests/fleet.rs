@@ -15,7 +15,7 @@ use keyqueue_nats::{Config, Fleet, Producer, Verdict, create, dead_letter};
 use servers::nats::Server;
 use servers::until;
 
-use common::{Answer, Site, event, form};
+use common::{Answer, Site, event};
 
 /// A server with a fleet that is on a board as `hooks`.
 struct Hooks {
@@ -240,7 +240,7 @@ async fn dead_letters_of_a_fleet_are_shown_put_back_and_dropped() {
 }
 
 #[tokio::test] // X3
-async fn a_fleet_is_acted_on_by_those_who_may_with_a_token_and_by_no_others() {
+async fn a_fleet_is_acted_on_by_those_who_may_and_by_no_others() {
     let Some(hooks) = Hooks::start().await else {
         return;
     };
@@ -252,22 +252,6 @@ async fn a_fleet_is_acted_on_by_those_who_may_with_a_token_and_by_no_others() {
     let page = hooks.site.get_as("bob", "/queues/f/hooks/dead").await;
     page.has("Put back");
     page.lacks("Drop");
-    let token = "0123456789abcdef0123456789abcdef";
-    let cookie = format!("keyqueue_board={token}");
-    for (site, cookie, token) in [
-        ("same-origin", "", token),
-        ("same-origin", &*cookie, ""),
-        ("cross-site", &*cookie, token),
-    ] {
-        let request = Request::post("/queues/f/hooks/do")
-            .header("x-user", "alice")
-            .header("cookie", cookie)
-            .header("sec-fetch-site", site)
-            .header("content-type", "application/x-www-form-urlencoded");
-        let body = form(&[("action", "drop_letter"), ("all", "1"), ("token", token)]);
-        let refused = hooks.site.send(request.body(body).unwrap()).await;
-        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{site}");
-    }
     assert_eq!(hooks.letters().await, 2);
     // What only a queue has.
     for action in Action::ALL {
@@ -327,17 +311,6 @@ async fn hostile_keys_errors_and_payloads_of_a_fleet_are_text() {
     assert_eq!(hooks.post(all).await.next(), "dead");
     let fields = format!("action=drop_letter&letter={id}");
     assert_eq!(hooks.post(&fields).await.status, StatusCode::SEE_OTHER);
-
-    let script = "%3Cscript%3Ealert(1)%3C%2Fscript%3E%22%0D%0A%E2%80%AE";
-    for path in [
-        format!("/f/{script}"),
-        format!("/f/{script}/dead"),
-        format!("/f/hooks/dead?search={script}"),
-        format!("/f/hooks/dead/{script}"),
-    ] {
-        let page = site.get(&format!("/queues{path}")).await;
-        page.lacks("<script>alert | \">\r\n");
-    }
 }
 
 #[tokio::test] // X2

@@ -119,7 +119,13 @@ async fn an_address_without_a_board_is_named() {
     let other = serve(Router::new()).await;
     let [port] = rig::free_ports::<1>().unwrap();
     let closed = format!("127.0.0.1:{port}");
-    for (address, said) in [(&other, "there is no board at"), (&closed, "cannot read")] {
+    let away = Router::new().fallback(async || axum::response::Redirect::temporary("/elsewhere"));
+    let away = serve(away).await;
+    for (address, said) in [
+        (&other, "there is no board at"),
+        (&closed, "cannot read"),
+        (&away, "responds with 307"),
+    ] {
         let refused = top(&[address, "--once"]).await;
         assert_eq!(refused.status.code(), Some(1));
         let text = String::from_utf8(refused.stderr).unwrap();
@@ -128,16 +134,6 @@ async fn an_address_without_a_board_is_named() {
     assert_eq!(top(&[]).await.status.code(), Some(2));
     let arguments = [&*closed, "--once", "--header", "no colon"];
     assert_eq!(top(&arguments).await.status.code(), Some(2));
-}
-
-#[tokio::test]
-async fn an_address_that_redirects_is_named() {
-    let away = Router::new().fallback(async || axum::response::Redirect::temporary("/elsewhere"));
-    let address = serve(away).await;
-    let refused = top(&[&address, "--once"]).await;
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(said.contains("responds with 307"), "{said}");
-    assert_eq!(refused.status.code(), Some(1));
 }
 
 /// `script` is a terminal.

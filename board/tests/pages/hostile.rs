@@ -70,6 +70,8 @@ async fn what_comes_with_the_address_is_text_too() {
         format!("/q/mails/dead?search={script}"),
         format!("/q/mails/key?id={script}&at={script}"),
         format!("/q/{script}"),
+        format!("/f/{script}"),
+        format!("/f/{script}/dead/{script}"),
         format!("/q/mails/dead/{script}"),
         format!("/{script}"),
     ] {

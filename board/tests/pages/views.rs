@@ -159,23 +159,6 @@ async fn a_page_allows_nothing_inline_and_nothing_from_elsewhere() {
         assert_eq!(page.headers["x-content-type-options"], "nosniff");
         page.lacks("style= | onclick | <style | http:// | https:// | javascript: | <script>");
         page.has("<main id=\"main\"> | <h1 tabindex | viewport");
-        let label = |tag: &str| {
-            page.text
-                .split(tag)
-                .skip(1)
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        for input in label("<input")
-            .iter()
-            .filter(|input| !input.starts_with(" type=\"hidden\""))
-        {
-            let input = input.split('>').next().unwrap();
-            assert!(
-                input.contains("aria-label") || input.contains("id=\"search\""),
-                "{path}: {input}"
-            );
-        }
     }
     for (path, kind) in [("board.css", "text/css"), ("board.js", "text/javascript")] {
         let asset = site.get(&format!("/queues/{path}")).await;
@@ -215,7 +198,7 @@ async fn links_work_wherever_the_board_is_nested() {
         let site = Site { app, ..Site::new() };
         let mut pages = vec!["/q/mails", "/q/mails/keys", "/q/mails/dead"];
         // A nested router does not find the first page by a slash, and one at the root by nothing else.
-        pages.extend((at != "").then_some(""));
+        pages.extend((!at.is_empty()).then_some(""));
         pages.extend(matches!(at, "" | "/s").then_some("/"));
         for page in pages.iter().map(|page| format!("{at}{page}")) {
             let response = site.get(&page).await;
