@@ -14,6 +14,7 @@ use axum::{Router, http};
 use http::header::{self, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use keyqueue::Listed;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use tokio::runtime::Handle;
@@ -26,10 +27,14 @@ use crate::csrf::{self, Token};
 use crate::pages::{self, Problem, Tab, View};
 use crate::place::Kind;
 use crate::policy::{Action, Asked};
+use crate::rows::{Sort, Wanted};
 use crate::{Board, events};
 
 /// How long a page looks for keys at most.
 pub(crate) const LOOK: Duration = Duration::from_millis(150);
+
+/// The keys or letters on a page of a list.
+pub(crate) const ROWS: usize = 50;
 
 /// Only what the board itself serves, and nothing inline.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -170,6 +175,18 @@ impl Context {
             }
         }
         query
+    }
+
+    /// Returns the rows that a list has, by its address.
+    pub(crate) fn wanted(&self, listed: Listed) -> Result<Wanted, Problem> {
+        Ok(Wanted {
+            listed,
+            search: self.params.search.clone(),
+            sort: Sort::of(&self.params.sort),
+            from: number("from", &self.params.from)?,
+            max: ROWS,
+            within: LOOK,
+        })
     }
 
     /// Returns a segment of the address; empty if it has none there.

@@ -5,13 +5,10 @@ use maud::{Markup, html};
 
 use super::{Problem, View, button, foreign, found, heading, json, maybe, named, pager, path};
 use crate::policy::Action;
-use crate::rows::{Row, Sort, Wanted};
+use crate::rows::Row;
 use crate::source::{KeyId, Refused};
 use crate::text;
-use crate::web::{Context, LOOK, number};
-
-/// The keys on a page.
-const ROWS: usize = 50;
+use crate::web::{Context, LOOK, ROWS, number};
 
 const LISTED: [(&str, &str, Listed); 4] = [
     ("all", "all", Listed::All),
@@ -22,8 +19,7 @@ const LISTED: [(&str, &str, Listed); 4] = [
 
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let queue = found(at, at.board.queue(name), name)?;
-    let params = &at.params;
-    let state = match &*params.state {
+    let state = match &*at.params.state {
         "" => "all",
         state => state,
     };
@@ -34,14 +30,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
             "`state` must be all, queued, processing or delayed, but is {state:?}"
         )));
     };
-    let wanted = Wanted {
-        listed: *listed,
-        search: params.search.clone(),
-        sort: Sort::of(&params.sort),
-        from: number("from", &params.from)?,
-        max: ROWS,
-        within: LOOK,
-    };
+    let wanted = at.wanted(*listed)?;
     let keys = queue.source.keys(&wanted).ok_or(Refused::Gone)?;
     let with = match &*wanted.search {
         "" => String::new(),

@@ -14,26 +14,17 @@ use crate::act;
 use crate::board::lock;
 use crate::letters::{self, Job, Verb};
 use crate::policy::Action;
-use crate::rows::{Errors, Letter, Letters, Sort, Wanted};
+use crate::rows::{Errors, Letter, Letters};
 use crate::source::Refused;
-use crate::web::{Context, LOOK, number};
+use crate::web::Context;
 
-/// The letters on a page.
-const ROWS: usize = 50;
 /// How long the end of an action on all of them is told.
 const TOLD: Duration = Duration::from_secs(600);
 
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let place = found(at, at.board.place(at.kind, name), name)?;
     let search = &*at.params.search;
-    let wanted = Wanted {
-        listed: Listed::All,
-        search: search.to_owned(),
-        sort: Sort::of(&at.params.sort),
-        from: number("from", &at.params.from)?,
-        max: ROWS,
-        within: LOOK,
-    };
+    let wanted = at.wanted(Listed::All)?;
     let (live, json) = match place.letter_store() {
         None => {
             let why = place.no_letters(at.kind);
