@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::StreamExt;
-use keyqueue_nats::{Coalesce, Config, Delivery, Event, Outcome, Producer, Verdict, create};
+use keyqueue_nats::{Coalesce, Config, Delivery, Error, Event, Outcome, Producer, Verdict, create};
 use servers::Proxy;
 use servers::nats::Server;
 use servers::until;
@@ -200,4 +200,48 @@ async fn a_handler_that_keeps_its_deliveries() {
     .await;
     stored(&producer, (0..50).map(|n| (n.to_string(), String::new()))).await;
     until("all come", async || kept.lock().unwrap().len() == 50).await;
+}
+
+/// A batch does not wait for its messages one after the other when the server does not reply: these would take
+/// hours.
+#[tokio::test]
+async fn a_batch_gives_up_when_the_server_is_gone() {
+    let Some(mut server) = Server::start().await else {
+        return;
+    };
+    let config = Config::default();
+    let client = server.client().await;
+    create(&client, &config).await.unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    let impatient = producer.clone().patience(Duration::from_secs(1));
+    server.kill();
+    let batch = (0..20_000).map(|n| (n.to_string(), ""));
+    let results = impatient.add_batch(batch).await;
+    assert_eq!(results.len(), 20_000);
+    for (n, result) in results.into_iter().enumerate() {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Server { .. }), "{error:?}");
+        let said = error.to_string();
+        let open = n < 1000;
+        assert!(said.contains(&format!("{n:?}")), "{said}");
+        assert_eq!(said.contains("may be stored or not"), open, "{said}");
+        assert_eq!(said.contains("was not tried"), !open, "{said}");
+    }
+    server.restart().await;
+    producer.add("0", "").await.unwrap();
+}
+
+#[test]
+fn a_producer_is_made_outside_of_a_runtime() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let Some(server) = runtime.block_on(Server::start()) else {
+        return;
+    };
+    let client = runtime.block_on(server.client());
+    let config = Config::default();
+    runtime.block_on(create(&client, &config)).unwrap();
+    let producer = Producer::new(client, &config).unwrap();
+    runtime.block_on(producer.add("key", "")).unwrap();
+    let _guard = runtime.enter();
+    drop(server);
 }

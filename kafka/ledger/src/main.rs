@@ -15,6 +15,8 @@ struct Options {
 enum Command {
     /// Everything on this machine: kills a member in the middle, and prints what the witness saw
     Run(run::Options),
+    /// A broker with these topics, until Ctrl-C, to try programs of your own
+    Broker(run::Topics),
     /// Handles postings until SIGTERM
     Member(Box<member::Options>),
 }
@@ -22,6 +24,7 @@ enum Command {
 fn main() -> Result<()> {
     match Options::parse().command {
         Command::Run(options) => run::run(&options),
+        Command::Broker(topics) => run::broker(&topics),
         Command::Member(options) => tokio::runtime::Runtime::new()?.block_on(member::run(*options)),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::env;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use servers::kafka::Brokers;
 
 use crate::lab::Lab;
@@ -15,6 +15,27 @@ pub struct Options {
     /// Of how many accounts
     #[arg(long, default_value_t = 500)]
     accounts: u64,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Topics {
+    /// The topics, with four partitions each
+    #[arg(required = true, value_name = "TOPIC")]
+    names: Vec<String>,
+}
+
+/// A broker of its own, for programs of others.
+pub fn broker(topics: &Topics) -> Result<()> {
+    let Some(brokers) = Brokers::start(1)? else {
+        return Ok(());
+    };
+    let (first, others) = topics.names.split_first().context("there is one")?;
+    let lab = Lab::new(&env::current_exe()?, &brokers.servers(), first, 4)?;
+    for topic in others {
+        lab.create(topic, 4, &[])?;
+    }
+    println!("a broker serves at {}, until Ctrl-C", brokers.servers());
+    Ok(tokio::runtime::Runtime::new()?.block_on(tokio::signal::ctrl_c())?)
 }
 
 pub fn run(options: &Options) -> Result<()> {
