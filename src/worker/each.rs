@@ -261,7 +261,7 @@ impl<K, V, E> Workers<'_, K, V, E> {
     /// A [receipt](crate::Receipt) ends when all messages that the key had in hand are done or given up: as
     /// [`GivenUp`](crate::Ended::GivenUp) if one of them was given up. A shut-down that drops a retry reports all messages of the
     /// key together. Metrics count the outcome of each message, and a span is that of a message; a delivery, and its
-    /// [queue time](Job::queue_time), are the key's.
+    /// [queue time](super::Job::queue_time), are the key's.
     ///
     /// The list must keep order: its iterator must return the messages in the order in which the list was collected. Functions of
     /// [batches](Self::run_batches) are refused with an error. What a turn leaves of a `Vec` is moved within it, so for lists that are
