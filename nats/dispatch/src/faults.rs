@@ -6,7 +6,7 @@
 //! messages, as many tasks as both replicas, and a handler that takes as long. It is in this process, so faults of
 //! replicas do not touch it.
 //!
-//! Before these, on one server, a replica ends that has received as much as it may hold ([`held`]).
+//! Before these, on one server, a replica ends that has received as much as it may hold (`held`).
 
 use std::fmt::Write;
 use std::path::Path;
