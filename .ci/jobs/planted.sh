@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Plants known bugs: see checks/mutants/README.md. In as many parts as there are processors, beside each other, each with a tree and a
-# target directory of its own: to build after a bug takes one processor most of the time. Miri, which finds some of them, is installed first.
+# target directory of its own: a build after a bug keeps one processor busy. Miri, which finds some of them, is installed first.
 source "$(dirname "$0")/../lib.sh"
 
 has_miri || echo "Miri cannot be installed: what only it finds is not found"

@@ -107,6 +107,11 @@ browser)
         rm -rf "$work"
     fi
     run keyqueue-board test browser
+    # And that the README's pictures can be taken, of the demo, which prints its address.
+    coproc demo { exec "$(awk '$1 == "keyqueue-board-demo" && $2 == "bin" { print $5; exit }' "$built")" 127.0.0.1:0; }
+    trap 'kill "$demo_PID"' EXIT
+    read -r address <&"${demo[0]}"
+    KEYQUEUE_DEMO=$address KEYQUEUE_PICTURES=$(realpath "$target/ci") run keyqueue-board test browser --ignored
     ;;
 soak)
     run keyqueue-soak bin keyqueue-soak --minutes "${SOAK_MINUTES:-1}"

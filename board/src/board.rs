@@ -174,8 +174,8 @@ impl Board {
     /// and of each one its base offset, what is finished beyond it, and the oldest record that is not finished. Its dead letters can be
     /// put back and dropped.
     ///
-    /// The board keeps the consumer until it is [removed](Self::remove), but not its connections once its run has ended. From the first look
-    /// at its dead letters on it has a connection of its own.
+    /// The board keeps the consumer until it is [removed](Self::remove), but not its connections once its run has ended. The first look at
+    /// its dead letters makes a connection for them, which stays open.
     ///
     /// # Errors
     ///

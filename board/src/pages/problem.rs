@@ -75,7 +75,7 @@ impl Problem {
             .canonical_reason()
             .unwrap_or("Problem")
             .to_owned();
-        // A live page replaces it by what it finds later; what answers a form is none.
+        // A live page shows the problem until its next update finds it gone. The answer to a form is no live page.
         let (still, live) = match self.is_passing() && back.is_none() {
             true => (html! {}, self.note()),
             false => (self.note(), html! {}),

@@ -222,7 +222,7 @@ impl Site {
         self.send(request.body(form(&fields)).unwrap()).await
     }
 
-    /// Returns the keys of all pages of a list, each of at most so many.
+    /// Returns the keys of all pages of a list, and checks that no page has more than `most`.
     pub(crate) async fn all(&self, list: &str, most: usize) -> Vec<String> {
         let (mut from, mut seen) = (Some(0), Vec::new());
         while let Some(next) = from {

@@ -24,7 +24,7 @@ pub struct Topics {
     names: Vec<String>,
 }
 
-/// A broker of its own, for programs of others.
+/// Starts a broker with these topics, for programs that a reader tries.
 pub fn broker(topics: &Topics) -> Result<()> {
     let Some(brokers) = Brokers::start(1)? else {
         return Ok(());

@@ -181,7 +181,7 @@ fn cut(segment: &Path, offset: u64) -> Result<()> {
 }
 
 #[test] // R1
-#[ignore = "takes long: the job `ignored` runs it"]
+#[ignore = "takes long: the job `mix` runs it"]
 fn a_log_that_is_cut_in_place_and_written_again_is_read_from_the_cut() -> Result<()> {
     let Some(mut brokers) = Brokers::start(1)? else {
         return Ok(());
