@@ -82,8 +82,8 @@ impl<K, V> Lost<'_, '_, K, V> {
 }
 
 impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
-    /// Handles the result of the function for a key, or for what is tried of it, which `rest` is beside. Keeps the item, and if
-    /// the rest is not joined, the key stays in hand. Never panics. Returns the call of an async hook.
+    /// Handles the result of the function for a key, or for one of its messages: `rest` has the others. Keeps the item: the
+    /// key stays in hand, unless the others are joined to it for a later delivery. Never panics. Returns the call of an async hook.
     #[must_use = "the hook is to be awaited"]
     pub(super) fn settle(
         &self,
