@@ -7,6 +7,10 @@
 (() => {
   const bar = document.getElementById("bar");
   if (!bar || !window.EventSource) return;
+  // From here on the page keeps what is ticked.
+  const address = new URL(location.href);
+  address.searchParams.delete("ticked");
+  history.replaceState(null, "", address);
   const [status, time, more] = bar.children;
   const live = () => document.getElementById("live");
   // After this time without a word the server is taken to hang: it says something each 5 seconds.

@@ -66,7 +66,7 @@ impl Fields {
         };
         Ok(match action {
             Action::PutBack | Action::DropLetter if !self.get("stop").is_empty() => {
-                Task::StopLetters
+                Task::StopLetters(number("stop", self.get("stop"))?)
             }
             Action::PutBack => Task::Letters(Verb::PutBack, which()?),
             Action::DropLetter => Task::Letters(Verb::Drop, which()?),
@@ -86,6 +86,17 @@ impl Fields {
             Action::Resume => Task::Resume,
             Action::Drain => Task::Drain,
         })
+    }
+
+    /// Returns the list that a question was asked on, with what was ticked there.
+    fn back(&self, queue: &str) -> String {
+        let ticked = self.0.iter().filter(|(name, _)| name == "letter");
+        let ids: Vec<&str> = ticked.map(|(_, id)| &**id).collect();
+        let next = self.next(queue);
+        match next.contains('?') && !ids.is_empty() {
+            true => format!("{next}ticked={}", path(&ids.join("~"))),
+            false => next,
+        }
     }
 
     /// Returns where a browser goes next, relative to this address: to where it came from.
@@ -169,7 +180,7 @@ pub(crate) async fn act(
                 action,
                 question,
                 &kept,
-                &fields.next(&name),
+                &fields.back(&name),
             );
             Html(pages::page(&context, &view).into_string()).into_response()
         }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 
+use crate::bulk::LastJob;
 use crate::error::NameError;
 use crate::events::FIRST;
 use crate::fleet::{Fleet, Partitioned};
 use crate::history::{History, INTERVAL, Sample};
-use crate::letters::LastJob;
 use crate::place::{Kind, Place};
 use crate::policy::{Asked, Policy};
 use crate::rows::{Census, Summary};

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use crate::board::lock;
-use crate::letters::{LastJob, LetterStore};
+use crate::bulk::LastJob;
+use crate::letters::LetterStore;
 use crate::place::{Kind, Place};
 use crate::source::{Done, KeyId, Refused, Task};
 

@@ -56,6 +56,7 @@
 
 mod act;
 mod board;
+mod bulk;
 mod csrf;
 mod error;
 mod events;

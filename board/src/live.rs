@@ -243,7 +243,7 @@ where
         let queue = self.queue.upgrade().ok_or(Refused::Gone)?;
         match task {
             // The place does that.
-            Task::Letters(..) | Task::StopLetters => Err(Refused::NoLetters),
+            Task::Letters(..) | Task::StopLetters(_) => Err(Refused::NoLetters),
             Task::RunNow(key) => {
                 if queue.is_shutting_down() {
                     return Err(Refused::ShutDown);

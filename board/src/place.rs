@@ -1,10 +1,10 @@
 //! What has a name on a board: a queue of this process, or a fleet of replicas. Both have dead letters and actions.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::board::{Entry, lock};
-use crate::letters::{self, LastJob, LetterStore, Verb};
+use crate::board::Entry;
+use crate::bulk::{self, LastJob};
+use crate::letters::{self, LetterStore, Verb};
 use crate::pages::counted;
 use crate::source::{Done, KeyId, Refused, Task, Which};
 use crate::text;
@@ -84,18 +84,9 @@ pub(crate) trait Place: Send + Sync {
         let done = match task {
             Task::Letters(verb, which) => {
                 let store = self.letter_store().ok_or(Refused::NoLetters)?;
-                letters::act(store, self.last_job(), *verb, which)
+                bulk::act(store, self.last_job(), *verb, which)
             }
-            Task::StopLetters => {
-                if let Some(job) = &*lock(self.last_job()) {
-                    // Ordering: Relaxed; the thread that reads it writes nothing for this one.
-                    job.stop.store(true, Ordering::Relaxed);
-                }
-                Ok(Done {
-                    is_partial: true,
-                    ..Done::default()
-                })
-            }
+            Task::StopLetters(number) => bulk::stop(self.last_job(), *number),
             task => self.act_on_keys(task),
         };
         self.forget();

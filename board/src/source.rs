@@ -101,8 +101,8 @@ pub(crate) enum Which {
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
     Letters(Verb, Which),
-    /// Ends an action on all letters before its end.
-    StopLetters,
+    /// Ends the action on all letters with this number before its end.
+    StopLetters(u64),
     RunNow(KeyId),
     DropKey(KeyId),
     /// Zero releases it.
@@ -160,6 +160,8 @@ pub(crate) enum Refused {
     OtherProcess,
     #[error("an action on all dead letters is going on: stop it, or wait for its end")]
     Busy,
+    #[error("the action that was to be stopped has ended already")]
+    HasEnded,
     #[error("it was stopped")]
     Stopped,
     #[error("the board does not know the dead letters of this queue")]

@@ -93,6 +93,8 @@ pub(crate) struct Params {
     pub(crate) id: String,
     pub(crate) at: String,
     pub(crate) format: String,
+    /// The letters that are ticked from the start, as somebody had ticked them before a question.
+    pub(crate) ticked: String,
     /// The page loads itself again, for browsers without scripts.
     pub(crate) refresh: String,
 }
@@ -214,7 +216,7 @@ impl Context {
     pub(crate) fn back(&self) -> String {
         let mut path = self.parts.uri.path().split('/').skip(3);
         match (path.next(), path.next()) {
-            (Some(list @ ("keys" | "dead")), None) => list.to_owned() + &self.query(&[]),
+            (Some(list @ ("keys" | "dead")), None) => format!("{list}{}", self.query(&[])),
             (Some("key"), _) => "keys".into(),
             (Some("dead"), _) => "dead".into(),
             _ => String::new(),

@@ -12,7 +12,8 @@ use super::{
 };
 use crate::act;
 use crate::board::lock;
-use crate::letters::{self, Job, Verb};
+use crate::bulk::Job;
+use crate::letters::{self, Verb};
 use crate::policy::Action;
 use crate::rows::{Errors, Letter, Letters};
 use crate::source::Refused;
@@ -61,6 +62,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
 fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&Job>) -> Markup {
     let ticks = VERBS.iter().any(|(_, action, ..)| at.may(name, *action));
     let has_values = letters.rows.iter().any(|letter| letter.value.is_some());
+    let ticked: Vec<&str> = at.params.ticked.split('~').collect();
     html! {
         @if let Some(job) = job { (bar(at, name, job)) }
         p {
@@ -93,11 +95,12 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&
                 } }
                 tbody {
                     @for letter in &letters.rows {
+                        @let id = letter.id.to_string();
                         tr {
                             @if ticks {
-                                td data-label="Tick" { input type="checkbox" name="letter" value=(letter.id) form="ticked" aria-label={ "Tick " (named(&letter.key)) }; }
+                                td data-label="Tick" { input type="checkbox" name="letter" value=(id) form="ticked" checked[ticked.contains(&&*id)] aria-label={ "Tick " (named(&letter.key)) }; }
                             }
-                            td data-label="Key" { a href={ (link(at, name)) "/dead/" (letter.id) } { (foreign(&letter.key)) } }
+                            td data-label="Key" { a href={ (link(at, name)) "/dead/" (id) } { (foreign(&letter.key)) } }
                             td data-label="Error" { (foreign(&letter.error)) }
                             td.n data-label="Attempts" { (letter.attempts) }
                             td.n data-label="Last" { (ago(letter.last)) }
@@ -197,7 +200,7 @@ fn bar(at: &Context, name: &str, job: &Job) -> Markup {
         @match ended {
             None => div.note {
                 p { label { (verb) " all" (with) ": " (done) " of " (job.total) " " progress max=(job.total) value=(done) {} } }
-                (button(at, name, action, "Stop", "", &[("stop", "1")]))
+                (button(at, name, action, "Stop", "", &[("stop", &job.number.to_string())]))
             },
             Some((at, why)) if at.elapsed() < TOLD => p.note.bad[why.is_some()] {
                 (done) " of " (job.total) (with) " " (past)

@@ -322,6 +322,17 @@ async fn what_somebody_has_filled_in_and_the_way_back_from_a_question_are_kept()
     browser.0.back().await.unwrap();
     browser.shows("2 of at most").await;
     assert_eq!(browser.0.current_url().await.unwrap().as_str(), list);
+    browser
+        .run("document.querySelectorAll('[type=checkbox]').forEach((at) => { at.checked = true })")
+        .await;
+    browser.click("Drop ticked").await;
+    browser
+        .shows("Drop the 2 dead letters that you have ticked")
+        .await;
+    browser.click("No, go back").await;
+    browser.shows("2 of at most").await;
+    assert_eq!(browser.0.current_url().await.unwrap().as_str(), list);
+    assert_eq!(browser.run(ticked).await[1], "Tick acme/bad-2");
 
     site.queue.pause().unwrap();
     site.queue.add("acme/1".into());

@@ -201,10 +201,26 @@ async fn letters_that_are_ticked_are_put_back_and_no_others() {
         site.id("/queues/q/mails/dead", "0").await,
         site.id("/queues/q/mails/dead", "2").await,
     ];
-    let mut fields = vec![("action", "put_back")];
+    let mut fields = vec![("action", "put_back"), ("back", "dead?")];
     fields.extend(ids.iter().map(|id| ("letter", &**id)));
     let asks = site.post_to("/queues/q/mails/do", "alice", &fields).await;
     asks.has("Put back the 2 dead letters that you have ticked?");
+    // The way back from the question leads to the same ticks.
+    let back = asks
+        .text
+        .split("href=\"")
+        .find(|at| at.contains("No, go back"));
+    let back = back.unwrap().split('"').next().unwrap();
+    let back = format!("/queues/q/mails/{}", back.replace("&amp;", "&"));
+    let again = site.get_as("alice", &back).await;
+    let ticked = again
+        .text
+        .split("<input")
+        .filter(|tag| tag.contains(" checked"));
+    let ticked: Vec<_> = ticked
+        .map(|tag| ids.iter().any(|id| tag.contains(&**id)))
+        .collect();
+    assert_eq!(ticked, [true, true]);
     post(&site, &forms(&asks)[0]).await;
     assert_eq!(left(&site), ["a/bad-2"]);
 }
@@ -223,15 +239,18 @@ async fn what_was_done_is_told_once_to_the_browser_that_did_it_and_not_by_the_ad
             .header("content-type", "application/x-www-form-urlencoded");
         site.send(request.body(common::form(fields)).unwrap()).await
     };
-    for (stop, said) in [
-        ("1", "UTC: The bar below says how far it is."),
-        ("", "UTC: 1 put back into the queue."),
-    ] {
-        let fields = [("token", token), ("action", "put_back"), ("sure", "1")];
-        let fields = [&fields[..], &[("all", "1"), ("stop", stop)]].concat();
-        send(Request::post("/queues/q/mails/do"), &fields).await;
-        let list = || send(Request::get("/queues/q/mails/dead"), &[]);
-        list().await.has(said);
-        list().await.lacks(said);
-    }
+    let fields = [("token", token), ("action", "put_back"), ("sure", "1")];
+    let act = async |more| {
+        let fields = [&fields[..], &[more]].concat();
+        send(Request::post("/queues/q/mails/do"), &fields).await
+    };
+    let ended = act(("stop", "1")).await;
+    ended.has("Refused: the action that was to be stopped has ended already.");
+    act(("all", "1")).await;
+    let (list, said) = (
+        || send(Request::get("/queues/q/mails/dead"), &[]),
+        "UTC: 1 put back into the queue.",
+    );
+    list().await.has(said);
+    list().await.lacks(said);
 }

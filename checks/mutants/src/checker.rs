@@ -99,11 +99,10 @@ impl<'a> Checker<'a> {
             "ownership" => ("nats", "test -p keyqueue-nats-model".to_owned()),
             "nats" => (kind, format!("test -p keyqueue-nats --lib {part}")),
             "fleet" => ("nats", format!("test -p keyqueue-nats --test {part}")),
-            "board" => (kind, format!("test -p keyqueue-board --test {part}")),
-            "kube" if part == "unit" => (kind, "test -p keyqueue-kube --lib".to_owned()),
-            "kube" => (kind, format!("test -p keyqueue-kube --test {part}")),
-            "kafka" if part == "unit" => (kind, "test -p keyqueue-kafka --lib".to_owned()),
-            "kafka" => (kind, format!("test -p keyqueue-kafka --test {part}")),
+            "board" | "kube" | "kafka" if part == "unit" => {
+                (kind, format!("test -p keyqueue-{kind} --lib"))
+            }
+            "board" | "kube" | "kafka" => (kind, format!("test -p keyqueue-{kind} --test {part}")),
             _ => {
                 // With the features of both packages, whichever has the tests: the crate is built once for all.
                 const BOTH: &str = "keyqueue -p keyqueue-tests";

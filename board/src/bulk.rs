@@ -1,0 +1,259 @@
+//! An action on all dead letters that match, which goes on when its request has ended.
+
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use crate::board::lock;
+use crate::letters::{LetterStore, STEP, Verb, act_on};
+use crate::source::{Done, Refused, Which};
+use crate::text;
+
+/// The letters that something is done to at once, where that waits for a server.
+const TOGETHER: usize = 64;
+
+/// An action on all letters that match, which goes on when its request has ended.
+pub(crate) struct Job {
+    /// Names it in the form that stops it, so that no other one is stopped.
+    pub(crate) number: u64,
+    pub(crate) verb: Verb,
+    pub(crate) search: String,
+    /// How many were meant when it began.
+    pub(crate) total: usize,
+    pub(crate) done: AtomicUsize,
+    stop: AtomicBool,
+    /// When it ended, and why before its end.
+    pub(crate) ended: OnceLock<(Instant, Option<String>)>,
+}
+
+/// The last action on all letters of a queue or a fleet.
+pub(crate) type LastJob = Mutex<Option<Arc<Job>>>;
+
+impl Job {
+    pub(crate) fn is_going_on(&self) -> bool {
+        self.ended.get().is_none()
+    }
+}
+
+/// Ends a job, also if a function of the user panics.
+struct Ends<'a>(&'a Job, Option<String>);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.ended.set((Instant::now(), self.1.take()));
+    }
+}
+
+/// Does something to letters: to these, or to all that match.
+pub(crate) fn act(
+    store: &dyn LetterStore,
+    last: &LastJob,
+    verb: Verb,
+    which: &Which,
+) -> Result<Done, Refused> {
+    let (search, upto, said) = match which {
+        Which::These(ids) => return act_on(store, verb, ids),
+        Which::All { search, upto, said } => (search, *upto, *said),
+    };
+    let left = store.len()?;
+    let job = Arc::new(Job {
+        // Replicas and later processes have others: a random one.
+        number: RandomState::new().hash_one(left),
+        verb,
+        search: text::cut(search, text::IN_TABLE),
+        total: said.unwrap_or(left),
+        done: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+        ended: OnceLock::new(),
+    });
+    {
+        let mut last = lock(last);
+        if last.as_ref().is_some_and(|job| job.is_going_on()) {
+            return Err(Refused::Busy);
+        }
+        *last = Some(Arc::clone(&job));
+    }
+    let mut ends = Ends(&job, Some("the board has failed".into()));
+    let ended = each(store, &job, search, upto, left);
+    // Ordering: Relaxed, here and below; counts that nothing else depends on.
+    let count = job.done.load(Ordering::Relaxed);
+    ends.1 = ended.as_ref().err().map(Refused::to_string);
+    match ended {
+        Err(refused) if count == 0 => Err(refused),
+        ended => Ok(Done {
+            count,
+            is_partial: ended.is_err(),
+            subject: format!("all with {:?}", job.search),
+        }),
+    }
+}
+
+/// Ends the action with this number before its end.
+pub(crate) fn stop(last: &LastJob, number: u64) -> Result<Done, Refused> {
+    let last = lock(last);
+    let meant = last.as_ref().filter(|job| job.number == number);
+    let job = (meant.filter(|job| job.is_going_on())).ok_or(Refused::HasEnded)?;
+    // Ordering: Relaxed; the thread that reads it writes nothing for this one.
+    job.stop.store(true, Ordering::Relaxed);
+    Ok(Done {
+        is_partial: true,
+        ..Done::default()
+    })
+}
+
+/// Does something to all letters that match, the oldest first, until it is told to stop.
+fn each(
+    store: &dyn LetterStore,
+    job: &Job,
+    search: &str,
+    upto: u64,
+    mut left: usize,
+) -> Result<(), Refused> {
+    let (mut from, mut refused) = (0, None);
+    // Those that come meanwhile, such as a key that fails again, are not meant.
+    while left > 0 {
+        let page = store.page(from, STEP.min(left), text::WHOLE)?;
+        let Some(newest) = page.last() else { break };
+        from = newest.id.number.saturating_add(1);
+        left -= page.len();
+        let meant =
+            (page.iter()).filter(|letter| letter.id.number <= upto && letter.matches(search));
+        let (mut together, mut keys) = (Vec::new(), HashSet::new());
+        for letter in meant {
+            // Two letters of a key one after the other, so that the newer one is the last.
+            if together.len() == TOGETHER || !keys.insert(&letter.key) {
+                refused = act_together(store, job, &mut together)?.or(refused);
+                keys.clear();
+                keys.insert(&letter.key);
+            }
+            together.push(letter.id.number);
+        }
+        refused = act_together(store, job, &mut together)?.or(refused);
+        if from > upto {
+            break;
+        }
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+/// Returns why some of them were left, if some were: a server may be slow to one request. If all were, that is the end.
+fn act_together(
+    store: &dyn LetterStore,
+    job: &Job,
+    numbers: &mut Vec<u64>,
+) -> Result<Option<Refused>, Refused> {
+    if job.stop.load(Ordering::Relaxed) {
+        return Err(Refused::Stopped);
+    }
+    let (mut left, mut refused) = (0, None);
+    for did in store.act(job.verb, numbers) {
+        match did {
+            Ok(()) => _ = job.done.fetch_add(1, Ordering::Relaxed),
+            // Another thread has it.
+            Err(Refused::NoLetter(_) | Refused::Keyless) => {}
+            Err(why) => (left, refused) = (left + 1, Some(why)),
+        }
+    }
+    match (left == numbers.len(), refused) {
+        (true, Some(refused)) => Err(refused),
+        (_, refused) => {
+            numbers.clear();
+            Ok(refused)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::rows::Letter;
+    use crate::source::LetterId;
+
+    /// A hundred letters on a server that is slow to some requests: to those for numbers from here on.
+    struct Slow(u64, Mutex<Vec<u64>>);
+
+    impl LetterStore for Slow {
+        fn page(&self, from: u64, max: usize, _: usize) -> Result<Vec<Letter>, Refused> {
+            let letter = |number: u64| Letter {
+                id: LetterId { number, mark: 0 },
+                key: number.to_string(),
+                value: None,
+                error: String::new(),
+                reason: None,
+                attempts: 1,
+                first: None,
+                last: UNIX_EPOCH,
+            };
+            Ok((from.max(1)..=100).take(max).map(letter).collect())
+        }
+
+        fn act(&self, _: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
+            let act = |number: &u64| {
+                if self.0 == 1 || *number >= self.0 && number.is_multiple_of(2) {
+                    return Err(Refused::Server("slow".into()));
+                }
+                lock(&self.1).push(*number);
+                Ok(())
+            };
+            numbers.iter().map(act).collect()
+        }
+
+        fn len(&self) -> Result<usize, Refused> {
+            Ok(100)
+        }
+
+        fn capacity(&self) -> Option<usize> {
+            None
+        }
+
+        fn lost(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test] // X5
+    fn a_letter_that_a_server_is_slow_to_does_not_end_an_action_on_all_but_a_server_that_is_away_does()
+     {
+        let (search, upto, said) = (String::new(), u64::MAX, None);
+        let all = Which::All { search, upto, said };
+        for (slow_from, done) in [(101, 100), (2, 50), (1, 0)] {
+            let (store, last) = (Slow(slow_from, Mutex::default()), LastJob::default());
+            let did = act(&store, &last, Verb::PutBack, &all);
+            assert_eq!(lock(&store.1).len(), done);
+            assert_eq!(did.map_or(0, |did| did.count), done);
+            let job = lock(&last).clone().unwrap();
+            let why = &job.ended.get().unwrap().1;
+            assert_eq!(why.as_deref(), (done < 100).then_some("slow"));
+        }
+    }
+
+    #[test] // X5
+    fn a_stop_ends_the_action_that_was_shown_and_no_later_one() {
+        let job = |number| Job {
+            number,
+            verb: Verb::PutBack,
+            search: String::new(),
+            total: 2,
+            done: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            ended: OnceLock::new(),
+        };
+        let last = Mutex::new(Some(Arc::new(job(2))));
+        let going_on = lock(&last).clone().unwrap();
+        assert_eq!(stop(&last, 1), Err(Refused::HasEnded));
+        assert_eq!(
+            act_together(&Slow(101, Mutex::default()), &going_on, &mut vec![1]),
+            Ok(None)
+        );
+        assert!(stop(&last, 2).unwrap().is_partial);
+        let stopped = act_together(&Slow(101, Mutex::default()), &going_on, &mut vec![2]);
+        assert_eq!(stopped, Err(Refused::Stopped));
+        drop(Ends(&going_on, None));
+        assert_eq!(stop(&last, 2), Err(Refused::HasEnded));
+    }
+}
