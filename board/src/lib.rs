@@ -50,8 +50,8 @@
 #![deny(missing_docs, unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
-    not(any(feature = "kafka", feature = "nats")),
-    allow(dead_code, reason = "what only fleets have")
+    not(all(feature = "kafka", feature = "nats")),
+    allow(dead_code, reason = "what only fleets or consumers have")
 )]
 
 mod act;
