@@ -101,7 +101,10 @@ impl Witness {
         if let Ok(mut replies) = stream.try_clone() {
             for line in BufReader::new(stream).lines().map_while(Result::ok) {
                 if let Err(error) = self.lock().hear(member, &line) {
-                    self.lock().seen.violations.push(format!("{line}: {error}"));
+                    self.lock()
+                        .seen
+                        .violations
+                        .push(format!("{line}: {error}: UNKNOWN"));
                 }
                 if replies.write_all(b"\n").is_err() {
                     break;
@@ -127,7 +130,8 @@ impl Witness {
     pub fn dead_letter(&self, account: &str, number: u64) {
         let mut state = self.lock();
         if !state.given.remove(&(account.to_owned(), number)) {
-            let violation = format!("{account}: {number} is a dead letter, and was not given up");
+            let violation =
+                format!("{account}: {number} is a dead letter, and was not given up: LETTER");
             state.seen.violations.push(violation);
         }
     }
@@ -191,7 +195,7 @@ impl State {
                 account.running.retain(|other| *other != (member, number));
                 if !self.is_unordered && account.running.len() == running {
                     seen.violations.push(format!(
-                        "{name}: {number} of member {member} ended, and had not begun"
+                        "{name}: {number} of member {member} ended, and had not begun: DISORDER"
                     ));
                 }
                 if verb == "failed" {
@@ -244,9 +248,16 @@ impl fmt::Display for Seen {
             self.failed,
             self.repeated
         )?;
+        // The last word is the kind.
+        let mut kinds = BTreeMap::new();
+        for violation in &self.violations {
+            let kind = violation.rsplit(' ').next().unwrap_or_default();
+            *kinds.entry(kind).or_insert(0) += 1;
+        }
+        writeln!(f, "{} violations {kinds:?}", self.violations.len())?;
         for violation in self.violations.iter().take(20) {
             writeln!(f, "VIOLATION {violation}")?;
         }
-        write!(f, "{} violations", self.violations.len())
+        Ok(())
     }
 }
