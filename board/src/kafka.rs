@@ -70,11 +70,15 @@ impl Partitioned for Kafka {
         let errors = status.commit_errors;
         let last = status.last_error.as_deref();
         let last = last.map(|error| text::cut(error, text::WHOLE));
+        let held_up = status.held_up.map(|time| {
+            format!(
+                "Nothing begins, for {} s: brokers have taken no commit for half of a session",
+                time.as_secs()
+            )
+        });
+        let last = last.map(|error| format!("The last error of the client: {error}"));
         Ok(Partitions {
-            notes: last
-                .map(|error| format!("The last error of the client: {error}"))
-                .into_iter()
-                .collect(),
+            notes: held_up.into_iter().chain(last).collect(),
             numbers: vec![
                 ("stalled", stalled, stalled > 0),
                 ("held", held, false),

@@ -101,7 +101,12 @@ fn store(
     let mut with_metadata = true;
     while !due.is_empty() {
         shared.counts.commits.add(1);
+        let sent = Instant::now();
         let results = native::commit(client.client(), &list(&due, with_metadata));
+        // Of an assignment that is lost it is not sure with which epoch it was sent.
+        if results.iter().any(Result::is_ok) && !client.assignment_lost() {
+            shared.lease.renew(sent);
+        }
         let (mut again, mut is_too_large) = (Vec::new(), false);
         for (ended, result) in due.iter().copied().zip(results) {
             let (tenure, snapshot) = ended;
@@ -119,6 +124,11 @@ fn store(
                     let (topic, partition) = (&*tenure.topic, tenure.partition);
                     let offset = snapshot.offset;
                     tracing::info!(target: "keyqueue_kafka", topic, partition, offset, %error, "an offset is not committed");
+                    if shared.lease.ended(Instant::now()).is_some() {
+                        shared
+                            .errors
+                            .note(format!("an offset is not committed: {error}"));
+                    }
                 }
             }
         }

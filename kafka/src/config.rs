@@ -98,6 +98,7 @@ pub struct Builder {
     pub(crate) metadata: Metadata,
     pub(crate) stalled_after: Duration,
     pub(crate) linger: Duration,
+    pub(crate) brokers_session: Duration,
 }
 
 /// Properties that would take from the consumer what it does itself, and what is wrong with setting them.
@@ -153,6 +154,7 @@ impl Builder {
             metadata: Metadata::default(),
             stalled_after: Duration::from_secs(60),
             linger: Duration::ZERO,
+            brokers_session: Duration::from_secs(45),
         }
     }
 
@@ -255,6 +257,14 @@ impl Builder {
         self
     }
 
+    /// Sets the session that the brokers give members with `group.protocol=consumer`: their `group.consumer.session.timeout.ms`, or
+    /// what the group has of its own, at least 1 s. A member begins nothing for which brokers have not taken a commit within half of it. Default: 45 s, which is also
+    /// the brokers'. Other protocols ignore it: they have `session.timeout.ms`.
+    pub fn brokers_session(mut self, session: Duration) -> Self {
+        self.brokers_session = session;
+        self
+    }
+
     /// Checks the settings, and creates the client. It connects in the background.
     ///
     /// # Errors
@@ -325,6 +335,13 @@ impl Builder {
             &format!("{every:?}"),
             holds,
             "at least 1 ms",
+        )?;
+        let session = self.brokers_session;
+        check(
+            "brokers_session",
+            &format!("{session:?}"),
+            session.as_secs() > 0,
+            "at least 1 s",
         )?;
         check("dead_letters", &letters, has_letters, "the name of a topic")?;
         let rule = "not one of the topics that are read";

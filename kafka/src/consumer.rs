@@ -20,6 +20,7 @@ use crate::config::Builder;
 use crate::dead_letter::{Letters, Writer};
 use crate::driver::Driver;
 use crate::key::{Backlog, Job, Key};
+use crate::lease::Lease;
 use crate::shared::{Counts, Shared, Stop};
 use crate::work::{self, Waits};
 use crate::{Ended, Error, Record, Status, lock};
@@ -62,7 +63,10 @@ impl Consumer {
         let queue = queue.merge(merge::append).build();
         let queue = queue
             .map_err(|error| Error::config(error.field(), error.value(), error.to_string()))?;
+        let is_of_brokers = settings.client.get("group.protocol") == Some("consumer");
+        let lease = Lease::new(is_of_brokers.then_some(settings.brokers_session));
         let shared = Shared {
+            lease: Arc::new(lease),
             metadata: Mutex::new(settings.metadata),
             settings,
             queue,

@@ -11,6 +11,7 @@ mod driver;
 mod ended;
 mod error;
 mod key;
+mod lease;
 mod metadata;
 mod native;
 mod record;

@@ -12,6 +12,7 @@ use crate::client::Errors;
 use crate::config::{Builder, Exhausted, Place};
 use crate::dead_letter::Writer;
 use crate::key::{Backlog, Key};
+use crate::lease::Lease;
 use crate::metadata::Metadata;
 use crate::record::Inner;
 use crate::tenure::{Start, Tenure};
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) queue: WorkQueue<Key, Backlog>,
     pub(crate) letters: Option<Writer>,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) lease: Arc<Lease>,
     pub(crate) counts: Counts,
     /// Those that the driver has, for `status`.
     pub(crate) tenures: Mutex<Vec<Arc<Tenure>>>,
@@ -98,8 +100,8 @@ counts! {
 impl Shared {
     pub(crate) fn tenure(&self, place: (Arc<str>, i32, u32), start: Start) -> Arc<Tenure> {
         let by_key = matches!(self.settings.order, OrderBy::Key);
-        let bell = Arc::clone(&self.bell);
-        Arc::new(Tenure::new(place, by_key, start, bell))
+        let (bell, lease) = (Arc::clone(&self.bell), Arc::clone(&self.lease));
+        Arc::new(Tenure::new(place, by_key, start, bell, lease))
     }
 
     pub(crate) fn limiter(&self) -> &dyn RateLimiter<Place> {

@@ -34,6 +34,9 @@ pub struct Status {
     pub commit_errors: u64,
     /// The last error that the client has reported.
     pub last_error: Option<String>,
+    /// Nothing begins, for this long: with `group.protocol=consumer`, brokers have taken no commit for half of
+    /// [`Builder::brokers_session`](crate::Builder::brokers_session), so another member may have these partitions by now. `last_error` may say why.
+    pub held_up: Option<Duration>,
 }
 
 /// A partition.
@@ -116,10 +119,17 @@ impl Status {
         let counts = &shared.counts;
         let tenures = lock(&shared.tenures).clone();
         let partition = |tenure| PartitionStatus::of(tenure, shared.settings.stalled_after, now);
+        let partitions: Vec<_> = tenures.iter().map(|tenure| partition(tenure)).collect();
+        // What nothing waits for holds nothing up.
+        let ages = partitions
+            .iter()
+            .filter_map(|of| Some(of.oldest.as_ref()?.age));
+        let waits = ages.max();
         Status {
+            held_up: shared.lease.ended(now).min(waits),
             group: shared.settings.group.clone(),
             dead_letter_topic: shared.settings.dead_letters.clone(),
-            partitions: tenures.iter().map(|tenure| partition(tenure)).collect(),
+            partitions,
             finished: counts.finished.get(),
             retries: counts.retries.get(),
             dead_letters: counts.dead_letters.get(),

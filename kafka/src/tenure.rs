@@ -8,7 +8,7 @@
 //! | who | does |
 //! | --- | --- |
 //! | the driver | [`begin`](Tenure::begin) for each record, before it is put into the queue |
-//! | a worker | [`enter`](Tenure::enter), the handler, [`finish`](Tenure::finish), and drops the guard. A record that may not enter, or is cancelled, stays held and unfinished: the last snapshot needs it |
+//! | a worker | [`enter`](Tenure::enter), which waits for the [lease](crate::lease), the handler, [`finish`](Tenure::finish), and drops the guard. A record that may not enter, or is cancelled, stays held and unfinished: the last snapshot needs it |
 //! | the driver, at a revocation | [`revoke`](Tenure::revoke): nothing enters any more. Waits until nothing [runs](Tenure::running); if that takes too long, [`cancel`](Tenure::cancel). Then commits a last [`snapshot`](Tenure::snapshot), or none if the assignment is lost |
 //!
 //! The gate: a worker adds to `running` and then looks at `revoked`; the driver sets `revoked` and then looks at `running`. All four are
@@ -31,6 +31,7 @@ use tokio::sync::Semaphore;
 use crate::OrderBy;
 use crate::bell::Bell;
 use crate::key::Key;
+use crate::lease::Lease;
 use crate::lock;
 use crate::metadata::{self, Beyond, Known, Metadata, Stored, Written};
 use crate::record::Inner;
@@ -52,6 +53,7 @@ pub(crate) struct Tenure {
     fails: AtomicBool,
     crowded: AtomicBool,
     bell: Arc<Bell>,
+    lease: Arc<Lease>,
 }
 
 struct State {
@@ -118,6 +120,7 @@ impl Tenure {
         by_key: bool,
         start: Start,
         bell: Arc<Bell>,
+        lease: Arc<Lease>,
     ) -> Self {
         let base = start.base;
         let stored = start.stored;
@@ -143,6 +146,7 @@ impl Tenure {
             fails: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             bell,
+            lease,
         }
     }
 
@@ -212,8 +216,19 @@ impl Tenure {
             .store(!state.failing.is_empty(), Ordering::Relaxed);
     }
 
-    /// Lets a handler begin, unless the tenure has ended.
-    pub(crate) fn enter(&self) -> Option<Running<'_>> {
+    /// Waits until a handler may begin: while the lease goes on, or the tenure has ended.
+    pub(crate) async fn wait(&self) {
+        self.lease.wait(|| self.is_revoked()).await;
+    }
+
+    /// Lets a handler begin, once it may, unless the tenure has ended.
+    pub(crate) async fn enter(&self) -> Option<Running<'_>> {
+        self.wait().await;
+        self.enter_now()
+    }
+
+    /// The same for one that has [waited](Self::wait).
+    pub(crate) fn enter_now(&self) -> Option<Running<'_>> {
         // Ordering: SeqCst, both; the gate of the header.
         self.running.fetch_add(1, Ordering::SeqCst);
         let running = Running(self);
@@ -229,6 +244,7 @@ impl Tenure {
     pub(crate) fn revoke(&self) {
         // Ordering: SeqCst; the gate of the header.
         self.revoked.store(true, Ordering::SeqCst);
+        self.lease.ring();
     }
 
     pub(crate) fn is_revoked(&self) -> bool {
@@ -271,6 +287,11 @@ impl Tenure {
             offset: i64::try_from(base).unwrap_or(i64::MAX),
             written,
         })
+    }
+
+    /// Makes the next snapshot one that is committed even if nothing has changed.
+    pub(crate) fn touch(&self) {
+        lock(&self.state).version += 1;
     }
 
     /// Notes that a snapshot was committed.

@@ -71,6 +71,9 @@ pub struct Options {
     /// How often offsets are committed, in milliseconds
     #[arg(long, default_value_t = 500)]
     pub commit: u64,
+    /// The session that the brokers have for `group.protocol=consumer`, in milliseconds; by default that of the tests' brokers
+    #[arg(long, default_value_t = 6000)]
+    pub session: u64,
     /// In any order
     #[arg(long)]
     pub unordered: bool,
@@ -151,6 +154,7 @@ fn builder(options: &Options) -> Result<Builder> {
         .revoke_within(Duration::from_millis(options.revoke))
         .commit_every(Duration::from_millis(options.commit))
         .stalled_after(Duration::from_secs(10))
+        .brokers_session(Duration::from_millis(options.session))
         .backoff(keyqueue::limiter::ItemExponentialFailure::new(
             Duration::from_millis(20),
             Duration::from_secs(1),

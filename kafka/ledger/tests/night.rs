@@ -261,6 +261,50 @@ fn a_member_that_is_stopped_beyond_its_session_commits_nothing_when_it_wakes() -
     })
 }
 
+#[test] // R2
+#[ignore = "takes long: the job `mix` runs it"]
+fn a_member_that_is_cut_off_beyond_its_session_begins_nothing_until_it_is_back() -> Result<()> {
+    let Some(mut brokers) = Brokers::start(1)? else {
+        return Ok(());
+    };
+    let mut lab = lab(&brokers, "cut-off", 2)?;
+    // What both have in memory takes a minute, and one connects again before its session has ended.
+    let options = [
+        "--set",
+        "group.protocol=consumer",
+        "--set",
+        "reconnect.backoff.max.ms=500",
+        "--work",
+        "20",
+        "--concurrency",
+        "4",
+    ];
+    lab.options = options.map(Into::into).into();
+    lab.producing.produce(16_000, 100, 20)?;
+    lab.producing.flush()?;
+    lab.join("prompt")?;
+    lab.finished(100)?;
+    // The other one does not until the group has long given its partition away.
+    let late = [
+        "--set",
+        "reconnect.backoff.ms=30000",
+        "--set",
+        "reconnect.backoff.max.ms=30000",
+    ];
+    lab.options.extend(late.map(Into::into));
+    lab.join("late")?;
+    lab.until("both handle postings", |lab| {
+        lab.witness.seen().active.len() == 2
+    })?;
+    lab.finished(lab.witness.finished() + 500)?;
+    brokers.kill(0);
+    brokers.revive()?;
+    let seen = lab.judge()?;
+    sound(&seen);
+    println!("{} repeated", seen.repeated);
+    lab.committed()
+}
+
 /// Numbers from a seed.
 struct Dice(u64);
 

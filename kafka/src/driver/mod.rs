@@ -46,6 +46,8 @@ const DOZE: Duration = Duration::from_millis(20);
 const EVENTS: usize = 8;
 /// How often it looks at what has no callback: the limits, and whether the client has failed.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long after a commit that should renew the lease it asks for another one.
+const RENEW: Duration = Duration::from_millis(500);
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -60,9 +62,12 @@ pub(crate) struct Driver {
     leaving: Option<Leaving>,
     last_id: u64,
     next_commit: Instant,
+    next_renewal: Instant,
     next_look: Instant,
     /// The records that stall, of which it has warned.
     stalls: BTreeSet<(String, i32, u64)>,
+    /// It has warned that nothing begins.
+    is_held_up: bool,
 }
 
 /// A partition that this member has.
@@ -85,6 +90,7 @@ impl Driver {
         let now = Instant::now();
         Ok(Driver {
             next_commit: now + shared.settings.commit_every,
+            next_renewal: now,
             next_look: now,
             shared,
             partitions: BTreeMap::new(),
@@ -96,6 +102,7 @@ impl Driver {
             leaving: None,
             last_id: 0,
             stalls: BTreeSet::new(),
+            is_held_up: false,
         })
     }
 
@@ -185,6 +192,13 @@ impl Driver {
             self.commit(None, |_| true);
             self.report();
         }
+        if now >= self.next_renewal && self.shared.lease.is_due(now) {
+            let tenures = self.partitions.values();
+            tenures.for_each(|assigned| assigned.tenure.touch());
+            if self.commit(None, |_| true) {
+                self.next_renewal = now + RENEW;
+            }
+        }
         let intake = match self.leaving {
             None => self.intake(now),
             Some(_) => Turn::Idle,
@@ -239,7 +253,8 @@ impl Driver {
     }
 
     /// Asks the clerk to commit what has changed of these tenures. With an id it is their last commit, and is always replied to.
-    fn commit(&self, last: Option<(u64, Instant)>, of: impl Fn(&Tenure) -> bool) {
+    /// Returns whether there is something to commit.
+    fn commit(&self, last: Option<(u64, Instant)>, of: impl Fn(&Tenure) -> bool) -> bool {
         let metadata = self.shared.metadata();
         let snapshot = |assigned: &Assigned| {
             let tenure = &assigned.tenure;
@@ -248,9 +263,11 @@ impl Driver {
             Some((Arc::clone(tenure), snapshot))
         };
         let snapshots: Vec<_> = self.partitions.values().filter_map(snapshot).collect();
-        if last.is_some() || !snapshots.is_empty() {
+        let is_some = !snapshots.is_empty();
+        if last.is_some() || is_some {
             self.clerk.ask(Job::Commit(last, snapshots));
         }
+        is_some
     }
 
     fn next_id(&mut self) -> u64 {
@@ -263,6 +280,12 @@ impl Driver {
         let status = Status::of(&self.shared, Instant::now());
         status.show(&self.shared);
         self.warn_of_stalls(&status);
+        let is_held_up = status.held_up.is_some_and(|time| time >= RENEW);
+        if is_held_up && !self.is_held_up {
+            let error = status.last_error.as_deref().unwrap_or_default();
+            tracing::warn!(target: "keyqueue_kafka", since = ?status.held_up, error, "nothing begins: brokers have taken no commit for half of a session");
+        }
+        self.is_held_up = is_held_up;
     }
 
     /// Warns once of each record that has become a stall.

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::{Intake, Start, Tenure};
 use crate::bell::Bell;
+use crate::lease::Lease;
 use crate::metadata::{self, Metadata, Stored};
 use crate::record::Inner;
 
@@ -23,6 +24,7 @@ fn tenure(by_key: bool, base: Option<u64>, stored: Option<Stored>) -> Arc<Tenure
         by_key,
         start,
         Arc::new(Bell::default()),
+        Arc::new(Lease::new(None)),
     ))
 }
 
@@ -251,10 +253,10 @@ fn what_a_revocation_finds_waiting_is_unfinished_and_then_gives_its_room_back() 
     records
         .iter()
         .for_each(|record| _ = tenure.begin_one(record));
-    let running = tenure.enter().expect("it runs");
+    let running = tenure.enter_now().expect("it runs");
     assert_eq!((tenure.held().0, tenure.running()), (10, 1));
     tenure.revoke();
-    assert!(tenure.enter().is_none());
+    assert!(tenure.enter_now().is_none());
     // What runs may end.
     assert!(tenure.finish(&records[4]));
     drop(running);

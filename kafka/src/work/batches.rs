@@ -67,7 +67,7 @@ async fn take(
         // One that is dead has only its letter left.
         while let Some(front) = job.value().first().cloned()
             && let Some(trouble) = front.trouble().filter(|trouble| trouble.is_dead)
-            && let Some(_running) = front.tenure.enter()
+            && let Some(_running) = front.tenure.enter().await
         {
             match bury(shared, &front, trouble).await {
                 Next::Gone => remove(job, &front),
@@ -106,13 +106,17 @@ async fn try_part<F, R>(
         .iter()
         .map(|(_, record)| Arc::clone(&record.tenure))
         .collect();
+    // Before one of them has entered: a revocation waits for those that have.
+    for tenure in &tenures {
+        tenure.wait().await;
+    }
     let (mut running, mut of_part) = (Vec::new(), tenures.iter());
     part.retain(|(index, record)| {
         let tenure = of_part.next();
         if waits.contains_key(index) {
             return false;
         }
-        let entered = tenure.and_then(|tenure| tenure.enter());
+        let entered = tenure.and_then(|tenure| tenure.enter_now());
         if entered.is_none() {
             remove(&mut jobs[*index], record);
         }

@@ -3,6 +3,7 @@
 //! The queue's workers try the records of a key [one by one](keyqueue::worker::Workers::each), in order, until one of them has to wait:
 //!
 //! ```text
+//!     the lease has ended                  it waits in hand, until the lease or its tenure says otherwise
 //!     its tenure has ended                 it is gone, the next one
 //!     the handler: Ok(Done)                finished, the next one
 //!                  Ok(RequeueAfter(d)) ..  the key comes again after d
@@ -91,7 +92,7 @@ where
     F: Fn(Record) -> R,
     R: Future<Output: IntoVerdict>,
 {
-    let Some(_running) = record.tenure.enter() else {
+    let Some(_running) = record.tenure.enter().await else {
         return Next::Gone;
     };
     let trouble = record.trouble();

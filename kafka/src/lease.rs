@@ -1,0 +1,135 @@
+//! Whether work may begin: with `group.protocol=consumer` only while it is sure that this member is in its group.
+//!
+//! With the classic protocols librdkafka gives an assignment up when it has not reached the group for a session. With this one only the
+//! brokers know the session, so a member that is cut off does not notice that others get its partitions. It does know which of its commits
+//! they have taken: they refuse those of a member that is not in the group any more.
+//!
+//! # Protocol
+//!
+//! | who | does |
+//! | --- | --- |
+//! | the clerk | [`renew`](Lease::renew)s after a commit that was taken, from the moment before it was sent |
+//! | the driver | has everything committed again, changed or not, when a renewal [is due](Lease::is_due) |
+//! | a worker | [`wait`](Lease::wait)s before each handler. It looks at the clock, so that a process that was stopped begins nothing when it wakes |
+//! | the driver, when it ends a tenure | [`ring`](Lease::ring)s: the workers look whether it was theirs |
+//!
+//! A lease ends half a session after the commit was sent. This is safe: on a connection, librdkafka sends a heartbeat before any commit if the last
+//! one is older than an interval. So when a commit is taken, the session has at least its length less two intervals to go, which is more than half of it as
+//! long as an interval is less than a quarter (the defaults are 5 and 45 s).
+//!
+//! An assignment alone begins no lease, because the reply with the committed offsets does not show that this member is in the group. So the
+//! first records wait for a first commit.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+pub(crate) struct Lease {
+    /// Half of a session. `None`: librdkafka knows the session.
+    limit: Option<Duration>,
+    created: Instant,
+    /// When it ends, in nanoseconds after `created`.
+    end: AtomicU64,
+    bell: Notify,
+}
+
+impl Lease {
+    /// A lease that has ended.
+    pub(crate) fn new(session: Option<Duration>) -> Self {
+        Lease {
+            limit: session.map(|session| session / 2),
+            created: Instant::now(),
+            end: AtomicU64::new(0),
+            bell: Notify::new(),
+        }
+    }
+
+    /// Notes that brokers have taken a commit that was sent after this moment.
+    pub(crate) fn renew(&self, sent: Instant) {
+        let end = sent.duration_since(self.created) + self.limit.unwrap_or_default();
+        let end = u64::try_from(end.as_nanos()).unwrap_or(u64::MAX);
+        // Ordering: Release; pairs with the Acquire load in `ended`: a worker that hears the bell sees this end.
+        self.end.fetch_max(end, Ordering::Release);
+        self.ring();
+    }
+
+    /// Lets those that wait look again.
+    pub(crate) fn ring(&self) {
+        self.bell.notify_waiters();
+    }
+
+    /// For how long it has ended; `None` if work may begin.
+    pub(crate) fn ended(&self, now: Instant) -> Option<Duration> {
+        self.limit?;
+        // Ordering: Acquire; pairs with the Release in `renew`.
+        let end = Duration::from_nanos(self.end.load(Ordering::Acquire));
+        now.duration_since(self.created).checked_sub(end)
+    }
+
+    /// Whether it should be renewed: a quarter of it is over.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        let soon = now + 3 * self.limit.unwrap_or_default() / 4;
+        self.ended(soon).is_some()
+    }
+
+    /// Waits until work may begin, or `is_over` holds.
+    pub(crate) async fn wait(&self, is_over: impl Fn() -> bool) {
+        while self.limit.is_some() && self.ended(Instant::now()).is_some() {
+            // Before the second look, so that a bell after that wakes it.
+            let bell = self.bell.notified();
+            if is_over() || self.ended(Instant::now()).is_none() {
+                return;
+            }
+            bell.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test] // R2
+    fn nothing_begins_without_a_commit_that_was_sent_within_half_of_the_session() {
+        let limit = Duration::from_secs(1000);
+        let lease = Lease::new(Some(2 * limit));
+        let created = lease.created;
+        let mut waits = Box::pin(lease.wait(|| false));
+        assert!(waits.as_mut().now_or_never().is_none());
+        lease.renew(created);
+        assert!(waits.as_mut().now_or_never().is_some());
+        for (after, ended, is_due) in [
+            (0, None, false),
+            (249, None, false),
+            (250, None, true),
+            (999, None, true),
+            (1001, Some(1), true),
+        ] {
+            let now = created + Duration::from_secs(after);
+            assert_eq!(lease.ended(now), ended.map(Duration::from_secs), "{after}");
+            assert_eq!(lease.is_due(now), is_due, "{after}");
+        }
+        // One that is slow, and was sent before.
+        lease.renew(created + Duration::from_secs(10));
+        lease.renew(created + Duration::from_secs(5));
+        assert_eq!(lease.ended(created + Duration::from_secs(1009)), None);
+    }
+
+    #[test] // R2, R6
+    fn one_that_waits_is_let_go_when_its_tenure_ends() {
+        let lease = Lease::new(Some(Duration::from_secs(1000)));
+        let is_over = std::cell::Cell::new(false);
+        let mut waits = Box::pin(lease.wait(|| is_over.get()));
+        assert!(waits.as_mut().now_or_never().is_none());
+        is_over.set(true);
+        lease.ring();
+        assert!(waits.as_mut().now_or_never().is_some());
+        // Of a group whose session librdkafka knows.
+        let classic = Lease::new(None);
+        assert!(classic.wait(|| false).now_or_never().is_some());
+        assert!(!classic.is_due(Instant::now()) && classic.ended(Instant::now()).is_none());
+    }
+}
