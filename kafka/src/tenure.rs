@@ -263,14 +263,17 @@ impl Tenure {
         _ = self.cancel.acquire().await;
     }
 
-    /// What is to be committed: `None` if nothing was read, or nothing has changed since the last commit.
-    pub(crate) fn snapshot(&self, how: Metadata, is_last: bool) -> Option<Snapshot> {
+    /// What is to be committed: `None` if nothing was read, or nothing has changed since the last commit and it is no renewal.
+    pub(crate) fn snapshot(
+        &self,
+        how: Metadata,
+        is_last: bool,
+        is_renewal: bool,
+    ) -> Option<Snapshot> {
         let state = lock(&self.state);
         let next = state.next?;
-        if state
-            .committed
-            .is_some_and(|(version, _)| version == state.version)
-        {
+        let is_known = |(version, _)| version == state.version;
+        if !is_renewal && state.committed.is_some_and(is_known) {
             return None;
         }
         let progress = state.progress();
@@ -287,11 +290,6 @@ impl Tenure {
             offset: i64::try_from(base).unwrap_or(i64::MAX),
             written,
         })
-    }
-
-    /// Makes the next snapshot one that is committed even if nothing has changed.
-    pub(crate) fn touch(&self) {
-        lock(&self.state).version += 1;
     }
 
     /// Notes that a snapshot was committed.

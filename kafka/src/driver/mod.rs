@@ -192,12 +192,9 @@ impl Driver {
             self.commit(None, |_| true);
             self.report();
         }
-        if now >= self.next_renewal && self.shared.lease.is_due(now) {
-            let tenures = self.partitions.values();
-            tenures.for_each(|assigned| assigned.tenure.touch());
-            if self.commit(None, |_| true) {
-                self.next_renewal = now + RENEW;
-            }
+        let is_due = now >= self.next_renewal && self.shared.lease.is_due(now);
+        if is_due && self.commit(None, |_| true) {
+            self.next_renewal = now + RENEW;
         }
         let intake = match self.leaving {
             None => self.intake(now),
@@ -252,14 +249,16 @@ impl Driver {
         }
     }
 
-    /// Asks the clerk to commit what has changed of these tenures. With an id it is their last commit, and is always replied to.
-    /// Returns whether there is something to commit.
+    /// Asks the clerk to commit what has changed of these tenures, and all if the lease has to be renewed. With an id it is their
+    /// last commit, and is always replied to. Returns whether there is something to commit.
     fn commit(&self, last: Option<(u64, Instant)>, of: impl Fn(&Tenure) -> bool) -> bool {
         let metadata = self.shared.metadata();
+        let is_renewal = last.is_none() && self.shared.lease.is_due(Instant::now());
         let snapshot = |assigned: &Assigned| {
             let tenure = &assigned.tenure;
             let is_due = of(tenure) && (last.is_some() || !tenure.is_revoked());
-            let snapshot = is_due.then(|| tenure.snapshot(metadata, last.is_some()))??;
+            let snapshot =
+                is_due.then(|| tenure.snapshot(metadata, last.is_some(), is_renewal))??;
             Some((Arc::clone(tenure), snapshot))
         };
         let snapshots: Vec<_> = self.partitions.values().filter_map(snapshot).collect();

@@ -48,7 +48,8 @@ enum Step {
     Read(usize),
     /// Finishes the front of the key of this one of the records in hand.
     Finish(usize),
-    Commit(bool),
+    /// The last one; and one of what has not changed, too.
+    Commit(bool, bool),
     /// Ends, and reads on from what is committed.
     Restart,
 }
@@ -57,7 +58,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         3 => (1..20_usize).prop_map(Step::Read),
         12 => any::<usize>().prop_map(Step::Finish),
-        3 => any::<bool>().prop_map(Step::Commit),
+        3 => any::<(bool, bool)>().prop_map(|(is_last, is_renewal)| Step::Commit(is_last, is_renewal)),
         1 => Just(Step::Restart),
     ];
     prop::collection::vec(step, 0..200)
@@ -112,8 +113,8 @@ proptest! {
                     done.insert(record.offset);
                     sure.insert(record.offset);
                 }
-                Step::Commit(is_last) => {
-                    if let Some(snapshot) = tenure.snapshot(how, is_last) {
+                Step::Commit(is_last, is_renewal) => {
+                    if let Some(snapshot) = tenure.snapshot(how, is_last, is_renewal) {
                         let characters = snapshot.written.text.chars().count();
                         let fits = match how {
                             Metadata::Wide(most) => characters <= most,
@@ -157,7 +158,7 @@ proptest! {
             records.iter().for_each(|record| _ = tenure.begin_one(record));
             records.iter().filter(|record| record.offset % 7 > 2).for_each(|record| _ = tenure.finish(record));
             for how in [Metadata::Wide(4096), Metadata::Ascii(4096)] {
-                let Some(snapshot) = tenure.snapshot(how, true) else { continue };
+                let Some(snapshot) = tenure.snapshot(how, true, false) else { continue };
                 let written = snapshot.written.text;
                 prop_assert!(metadata::read(snapshot.offset as u64, &written).is_some());
                 prop_assert_eq!(metadata::read(snapshot.offset as u64 + 1, &written), None);
@@ -189,7 +190,7 @@ fn some_finished() -> (u64, Stored) {
         .iter()
         .for_each(|record| _ = before.finish(record));
     let snapshot = before
-        .snapshot(Metadata::default(), true)
+        .snapshot(Metadata::default(), true, false)
         .expect("something has changed");
     let stored = metadata::read(0, &snapshot.written.text).expect("it was written");
     (0, stored)
@@ -227,7 +228,7 @@ fn a_log_that_begins_below_the_offset_is_read_from_there() {
     for offset in 0..3 {
         assert_eq!(tenure.begin_one(&record(&tenure, offset, 1)), Intake::New);
     }
-    let snapshot = tenure.snapshot(Metadata::default(), true);
+    let snapshot = tenure.snapshot(Metadata::default(), true, false);
     assert!(snapshot.is_none_or(|snapshot| snapshot.offset == 0));
 }
 
@@ -262,7 +263,7 @@ fn what_a_revocation_finds_waiting_is_unfinished_and_then_gives_its_room_back() 
     drop(running);
     assert_eq!(tenure.running(), 0);
     let last = tenure
-        .snapshot(Metadata::default(), true)
+        .snapshot(Metadata::default(), true, false)
         .expect("something has changed");
     assert_eq!(last.offset, 0);
     assert!(metadata::read(0, &last.written.text).is_some());
@@ -285,7 +286,7 @@ fn what_is_written_by_key_is_short() {
         .filter(|record| !is_stuck(record))
         .for_each(|record| _ = tenure.finish(record));
     let written = tenure
-        .snapshot(Metadata::default(), true)
+        .snapshot(Metadata::default(), true, false)
         .expect("something has changed")
         .written;
     assert_eq!(written.left_out, 0);
@@ -303,7 +304,7 @@ fn what_has_no_room_in_the_metadata_is_counted() {
     tenure.begin(&records);
     let odd = records.iter().filter(|record| record.offset % 2 == 1);
     odd.for_each(|record| _ = tenure.finish(record));
-    let snapshot = tenure.snapshot(Metadata::Wide(20), true);
+    let snapshot = tenure.snapshot(Metadata::Wide(20), true, false);
     let written = snapshot.expect("something has changed").written;
     let stored = metadata::read(0, &written.text).expect("some have room");
     assert!(stored.beyond.end() > 0 && written.left_out > 0);
