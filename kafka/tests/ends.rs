@@ -140,66 +140,6 @@ async fn a_commit_that_fails_is_seen_and_tried_again() {
     assert_eq!((ended.finished, ended.left), (0, 0));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R7
-async fn a_member_whose_commits_are_refused_begins_nothing_after_half_of_the_session() {
-    let cluster = cluster(1);
-    let (notes, go) = (Notes::default(), Arc::new(Notify::new()));
-    let (of_run, gate) = (notes.clone(), Arc::clone(&go));
-    // The brokers have the session, and the group's assignor.
-    let builder = Consumer::builder(&cluster.bootstrap_servers(), "group")
-        .topics(["topic"])
-        .set("group.protocol", "consumer")
-        .set("fetch.wait.max.ms", "20")
-        .commit_every(Duration::from_millis(20))
-        .brokers_session(Duration::from_secs(1));
-    let run = run(builder, move |record| {
-        let (notes, gate) = (of_run.clone(), Arc::clone(&gate));
-        async move {
-            let offset = record.offset();
-            notes.add(offset.to_string());
-            if offset == 1 {
-                gate.notified().await;
-            }
-        }
-    });
-    let status = || run.consumer.status();
-    produce(&cluster, &[(Some("a"), Some("x")), (Some("b"), Some("x"))]).await;
-    until("both have begun", || notes.len() == 2).await;
-    // While nothing changes, the same is committed again.
-    until("a session has passed", || {
-        let oldest = status().partitions[0].oldest.clone();
-        oldest.is_some_and(|oldest| oldest.age > Duration::from_secs(1))
-    })
-    .await;
-    until("the lease is renewed", || status().held_up.is_none()).await;
-    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
-    cluster.request_errors(RDKafkaApiKey::OffsetCommit, &vec![error; 100_000]);
-    until("nothing begins", || status().held_up.is_some()).await;
-    let records: Vec<_> = (0..10).map(|_| (None, Some("x"))).collect();
-    produce(&cluster, &records).await;
-    until("they are in memory", || {
-        status().partitions[0].records == 11
-    })
-    .await;
-    let errors = status().commit_errors;
-    until("commits are refused", || {
-        status().commit_errors > errors + 2
-    })
-    .await;
-    assert_eq!(notes.len(), 2);
-    let error = status().last_error.expect("it is noted");
-    assert!(error.starts_with("an offset is not committed"), "{error}");
-    // What runs goes on.
-    go.notify_one();
-    until("it ends", || status().finished == 2).await;
-    assert_eq!(notes.len(), 2);
-    cluster.clear_request_errors(RDKafkaApiKey::OffsetCommit);
-    until("all", || status().finished == 12).await;
-    assert!(status().held_up.is_none());
-    let ended = run.end().await.expect("no error");
-    assert_eq!((ended.uncommitted, ended.left, notes.len()), (0, 0, 12));
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R6
 async fn a_coordinator_that_moves_gets_what_follows() {
     let cluster = common::Cluster::new(2).expect("a mock cluster");

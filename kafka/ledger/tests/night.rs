@@ -268,7 +268,7 @@ fn a_member_that_is_cut_off_beyond_its_session_begins_nothing_until_it_is_back()
         return Ok(());
     };
     let mut lab = lab(&brokers, "cut-off", 2)?;
-    // What both have in memory takes a minute, and one connects again before its session has ended.
+    // What both have in memory takes a minute, and one connects again within half a second.
     let options = [
         "--set",
         "group.protocol=consumer",
