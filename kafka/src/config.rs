@@ -258,8 +258,8 @@ impl Builder {
     }
 
     /// Sets the session that the brokers give members with `group.protocol=consumer`: their `group.consumer.session.timeout.ms`, or
-    /// what the group has of its own, at least 1 s. A member begins nothing for which brokers have not taken a commit within half of it. Default: 45 s, which is also
-    /// the brokers'. Other protocols ignore it: they have `session.timeout.ms`.
+    /// what the group has of its own, from 1 s to an hour. A member begins nothing unless brokers have taken a commit of it within half of
+    /// that. Default: 45 s, which is also the brokers'. Other protocols ignore it: they have `session.timeout.ms`.
     pub fn brokers_session(mut self, session: Duration) -> Self {
         self.brokers_session = session;
         self
@@ -340,8 +340,8 @@ impl Builder {
         check(
             "brokers_session",
             &format!("{session:?}"),
-            session.as_secs() > 0,
-            "at least 1 s",
+            (1..=3600).contains(&session.as_secs()),
+            "from 1 s to an hour",
         )?;
         check("dead_letters", &letters, has_letters, "the name of a topic")?;
         let rule = "not one of the topics that are read";

@@ -13,9 +13,10 @@
 //! | a worker | [`wait`](Lease::wait)s before each handler. It looks at the clock, so that a process that was stopped begins nothing when it wakes |
 //! | the driver, when it ends a tenure | [`ring`](Lease::ring)s: the workers look whether it was theirs |
 //!
-//! A lease ends half a session after the commit was sent. This is safe: on a connection, librdkafka sends a heartbeat before any commit if the last
-//! one is older than an interval. So when a commit is taken, the session has at least its length less two intervals to go, which is more than half of it as
-//! long as an interval is less than a quarter (the defaults are 5 and 45 s).
+//! A lease ends half a session after the commit was sent. This is safe although a commit does not renew the session: while librdkafka is connected it
+//! sends a heartbeat for each interval, and when it is connected again and one is overdue, it sends that before the commits that have waited. So when a commit
+//! is taken, the session has at least its length less two intervals to go: more than half, as long as an interval is less than a
+//! quarter (by default they are 5 and 45 s).
 //!
 //! An assignment alone begins no lease, because the reply with the committed offsets does not show that this member is in the group. So the
 //! first records wait for a first commit.

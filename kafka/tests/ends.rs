@@ -327,7 +327,7 @@ fn settings_that_are_wrong_are_named() {
         ),
         (
             builder().brokers_session(Duration::from_millis(999)),
-            "brokers_session = \"999ms\": at least 1 s",
+            "brokers_session = \"999ms\": from 1 s to an hour",
         ),
         (
             builder().dead_letters(""),
