@@ -141,7 +141,6 @@ pub use queue::batch::Batch;
 pub use queue::builder::Builder;
 pub use queue::end::ShutDownOnDrop;
 pub use queue::entry::{Entry, Full};
-pub use queue::get::GetAsync;
 pub use queue::get_batch::UpTo;
 pub use queue::handle::KeyHandle;
 pub use queue::item::Item;
@@ -149,8 +148,6 @@ pub use queue::iter::Iter;
 pub use queue::page::{Cursor, Listed, Page};
 pub use queue::retry_on_drop::RetryOnDrop;
 pub use queue::snapshot::{Counts, KeySnapshot};
-#[cfg(feature = "futures-core")]
-pub use queue::stream::GetStream;
 pub use time::clock::{Clock, MockClock};
 pub use values::merge;
 pub use wait::receipt::{Ended, Receipt};

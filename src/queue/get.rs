@@ -1,6 +1,5 @@
 //! The public face of getting: blocking, timed, and as a future.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -113,8 +112,11 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// # });
     /// ```
     #[doc(alias = "recv_async")]
-    pub fn get_async(&self) -> GetAsync<'_, K, V> {
-        GetAsync::new(self.source())
+    pub fn get_async(&self) -> impl Future<Output = Option<Item<'_, K, V>>> + Unpin {
+        GetAsync {
+            queue: self.source(),
+            waiter: None,
+        }
     }
 }
 
@@ -136,19 +138,9 @@ impl<K, V> Open<K, V> {
 }
 
 /// The future of [`WorkQueue::get_async`].
-#[must_use = "futures do nothing unless polled"]
-pub struct GetAsync<'q, K, V = ()> {
+struct GetAsync<'q, K, V> {
     queue: Source<'q, K, V>,
     waiter: Option<Waiter>,
-}
-
-impl<'q, K, V> GetAsync<'q, K, V> {
-    pub(crate) fn new(queue: Source<'q, K, V>) -> Self {
-        GetAsync {
-            queue,
-            waiter: None,
-        }
-    }
 }
 
 // Nothing in it is pinned.
@@ -192,13 +184,5 @@ impl<K, V> Drop for GetAsync<'_, K, V> {
         if let Some(waiter) = self.waiter.take() {
             self.queue.core().leave(waiter);
         }
-    }
-}
-
-impl<K, V> fmt::Debug for GetAsync<'_, K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GetAsync")
-            .field("waiting", &self.waiter.is_some())
-            .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::{GetAsync, Item, WorkQueue};
+use crate::{Item, WorkQueue};
 
 impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns a stream that takes keys by [`get_async`](Self::get_async): it waits for each, and
@@ -29,21 +29,19 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// assert!(stream.next().await.is_none());
     /// # });
     /// ```
-    pub fn stream(&self) -> GetStream<'_, K, V> {
+    pub fn stream(&self) -> impl Stream<Item = Item<'_, K, V>> + Unpin {
         GetStream(self.get_async())
     }
 }
 
 /// The stream of [`WorkQueue::stream`].
 // Once the future has returned a key, it can be polled for the next one.
-#[derive(Debug)]
-#[must_use = "streams do nothing unless polled"]
-pub struct GetStream<'q, K, V = ()>(GetAsync<'q, K, V>);
+struct GetStream<F>(F);
 
-impl<'q, K, V> Stream for GetStream<'q, K, V> {
-    type Item = Item<'q, K, V>;
+impl<T, F: Future<Output = Option<T>> + Unpin> Stream for GetStream<F> {
+    type Item = T;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         Pin::new(&mut self.0).poll(context)
     }
 }

@@ -9,15 +9,14 @@ use std::sync::Mutex;
 use keyqueue::limiter::default_controller;
 use keyqueue::worker::{DeadLetters, Failures, GivenUp, Job, Running, Workers};
 use keyqueue::{
-    Added, Batch, Builder, Cursor, GetAsync, Item, Iter, KeyHandle, KeySnapshot, Left, Listed,
-    Page, Remaining, ShutDownOnDrop, WorkQueue, merge,
+    Added, Batch, Builder, Cursor, Item, Iter, KeyHandle, KeySnapshot, Left, Listed, Page,
+    Remaining, ShutDownOnDrop, WorkQueue, merge,
 };
 
 /// Workers over `queue`, and what is taken from it, by types that name the key alone.
 struct Named<'q> {
     item: Item<'q, u64>,
     batch: Batch<'q, u64>,
-    get: GetAsync<'q, u64>,
     workers: Workers<'q, u64>,
     running: Option<Running<u64>>,
 }
@@ -30,14 +29,12 @@ fn types_name_the_key_alone_if_the_rest_is_the_default() {
     let named = Named {
         item: queue.get().unwrap(),
         batch: queue.get_batch(2).unwrap(),
-        get: queue.get_async(),
         workers: Workers::new(&queue),
         running: None,
     };
     assert_eq!((*named.item, named.batch.len()), (1, 1));
-    is_send(&named.get);
     is_send(&queue.drain_async());
-    drop((named.item, named.batch, named.get));
+    drop((named.item, named.batch));
     queue.shut_down();
     assert!(named.running.is_none());
     named.workers.concurrency(1).run(|_| ()).unwrap();

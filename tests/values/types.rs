@@ -1,7 +1,9 @@
 //! What compiles, and what the types are: `Send`, `Sync`, and in which order a builder is set.
 
 use std::cell::Cell;
+use std::hash::{BuildHasher, DefaultHasher, RandomState};
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::rc::Rc;
 use std::thread;
 
 use super::{lists, tracked};
@@ -53,6 +55,26 @@ fn values_that_are_not_sync_can_be_carried() {
         let inside = scope.spawn(move || item.take().map(Cell::into_inner));
         assert_eq!(inside.join().unwrap(), Some(34));
     });
+}
+
+/// A hasher that must stay in its thread.
+struct Local(Rc<RandomState>);
+
+impl BuildHasher for Local {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        self.0.build_hasher()
+    }
+}
+
+#[test]
+fn what_waits_for_keys_in_a_task_is_send_and_needs_no_pin_whatever_hashes_the_keys() {
+    fn waits(_: impl Send + Unpin) {}
+    let builder = WorkQueue::<u32>::builder().hasher(Local(Rc::default()));
+    let queue = builder.merge(merge::latest::<Lonely>).build().unwrap();
+    waits(queue.get_async());
+    waits(queue.stream());
 }
 
 #[test] // V3

@@ -16,8 +16,7 @@ use std::time::Duration;
 use crate::ledger::Key;
 use crate::{By, Naive, Op, Policy, Settings, Setup, Spreading};
 use keyqueue::{
-    Added, Builder, Clock, DelayPolicy, GetAsync, GetError, Item, KeyHandle, MockClock, Remaining,
-    WorkQueue,
+    Added, Builder, Clock, DelayPolicy, GetError, Item, KeyHandle, MockClock, Remaining, WorkQueue,
 };
 
 use waiting::{Waiting, compare_wakes};
@@ -29,7 +28,7 @@ const END: u128 = 1 << 62;
 
 type Queue = WorkQueue<Key, (), Spreading>;
 type Held<'q> = Item<'q, Key>;
-type Getter<'q> = GetAsync<'q, Key>;
+type Getter<'q> = Pin<Box<dyn Future<Output = Option<Held<'q>>> + 'q>>;
 type Drainer<'q> = Pin<Box<dyn Future<Output = Remaining> + 'q>>;
 
 /// Takes all steps, and then delivers what is left.

@@ -67,7 +67,8 @@ pub(crate) fn compare_wakes<F: Future + Unpin>(
 
 impl Lockstep<'_> {
     pub(super) fn poll_get(&mut self, who: usize, bell: usize) {
-        let getter = self.getters[who].get_or_insert_with(|| Waiting::new(self.queue.get_async()));
+        let getter = || Waiting::new(Box::pin(self.queue.get_async()) as _);
+        let getter = self.getters[who].get_or_insert_with(getter);
         let polled = getter.poll(bell);
         match (polled, self.model.poll_get(who)) {
             (Poll::Pending, None) => {}
