@@ -162,8 +162,8 @@ where
             census.queued += page.counts.queued;
             census.processing += page.counts.processing;
             census.delayed += page.counts.delayed;
-            census.levels.resize(page.levels.len(), 0);
-            for (all, more) in census.levels.iter_mut().zip(&page.levels) {
+            census.levels.resize(page.counts.by_level.len(), 0);
+            for (all, more) in census.levels.iter_mut().zip(&page.counts.by_level) {
                 *all += more;
             }
             for key in page.keys {

@@ -36,7 +36,7 @@ pub(crate) struct Census {
     pub(crate) queued: usize,
     pub(crate) processing: usize,
     pub(crate) delayed: usize,
-    /// Queued keys of each level; of one, if the queue has no levels.
+    /// Queued keys of each level; none, if the queue has no levels.
     pub(crate) levels: Vec<usize>,
     /// Keys in hand, those that are held for the longest time first.
     pub(crate) in_hand: Vec<Row>,

@@ -158,7 +158,7 @@ fn a_key_that_is_raised_beside_a_getter_is_delivered_once() {
             added => panic!("{added:?}"),
         }
         assert_eq!(queue.try_get().err(), Some(GetError::Empty));
-        assert_eq!(queue.len_by_level(), [0, 0]);
+        assert_eq!(queue.counts().by_level, [0, 0]);
         // Nothing is counted that is not there.
         for level in [1, 0] {
             assert_eq!(queue.entry(1).level(level).add(), Added::Queued);
@@ -199,7 +199,7 @@ fn a_key_raised_twice_has_the_more_urgent_level() {
                 .iter()
                 .all(|added| matches!(added, Added::Queued | Added::Merged))
         );
-        assert_eq!(queue.len_by_level(), [1, 0, 0]);
+        assert_eq!(queue.counts().by_level, [1, 0, 0]);
         assert_eq!(
             queue.try_get().map(|item| (*item, item.level())),
             Ok((1, 0))
@@ -355,7 +355,7 @@ fn a_key_that_is_looked_at_beside_its_delivery_has_its_level() {
     for (name, timed) in [("level_page", false), ("level_page_timed", true)] {
         with_level(name, timed, |queue| {
             let page = queue.page(Cursor::default(), Listed::All, 10);
-            assert_eq!(page.levels, [0, page.counts.queued]);
+            assert_eq!(page.counts.by_level, [0, page.counts.queued]);
             let [key] = &page.keys[..] else {
                 return assert!(page.keys.is_empty());
             };
@@ -363,8 +363,9 @@ fn a_key_that_is_looked_at_beside_its_delivery_has_its_level() {
             assert_eq!(key.level(), level, "{key:?}");
         });
     }
-    with_level("level_len", false, |queue| {
-        assert_eq!(queue.len_by_level()[0], 0);
+    with_level("level_counts", false, |queue| {
+        let counts = queue.counts();
+        assert_eq!(counts.by_level, [0, counts.queued]);
     });
 }
 

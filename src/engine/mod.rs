@@ -367,16 +367,6 @@ impl<K, V> Core<K, V> {
         }
     }
 
-    pub(crate) fn len_by_level(&self) -> Vec<usize> {
-        match self.ordered() {
-            None => vec![self.len()],
-            Some(ordered) if self.closing.all_delivered() => {
-                vec![0; usize::from(ordered.last_level) + 1]
-            }
-            Some(ordered) => self.keys.depths(ordered.last_level),
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.closing.all_delivered()
             || match self.groups() {

@@ -36,7 +36,7 @@ impl<K, V> Source for Core<K, V> {
             oldest_letter,
             queued: self.len(),
             levels: match self.has_levels() {
-                true => self.len_by_level(),
+                true => self.counts().by_level,
                 false => Vec::new(),
             },
             waiting: self.bound().map_or(0, Room::waiting),

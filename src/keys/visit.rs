@@ -3,7 +3,7 @@
 use super::{Keys, Shard};
 use crate::Remaining;
 use crate::keys::node::{Added, Locked, Node, Pinned};
-use crate::keys::state::{Admit, Level, State};
+use crate::keys::state::{Admit, State};
 
 /// What a walk has counted.
 #[derive(Default)]
@@ -13,8 +13,6 @@ pub(crate) struct Census {
     pub(crate) dirty: usize,
     /// Delays that were pending.
     pub(crate) delayed: usize,
-    /// Keys whose retry was pending or queued.
-    pub(crate) retrying: usize,
 }
 
 impl Census {
@@ -38,19 +36,6 @@ impl Census {
 }
 
 impl<K, V> Keys<K, V> {
-    /// Returns the number of queued keys of each level.
-    pub(crate) fn depths(&self, last: Level) -> Vec<usize> {
-        let mut depths = vec![0; usize::from(last) + 1];
-        for shard in self.shards() {
-            shard.for_each(|node| {
-                if let (State::Queued, Some(level)) = node.state.phase_and_level() {
-                    depths[usize::from(level.min(last))] += 1;
-                }
-            });
-        }
-        depths
-    }
-
     /// Counts the keys by state, and the pending delays, each as of some moment.
     pub(crate) fn census(&self) -> Census {
         let mut census = Census::default();
@@ -58,7 +43,6 @@ impl<K, V> Keys<K, V> {
             shard.for_each(|node| {
                 census.count(node.state.phase());
                 census.delayed += usize::from(node.delay.due().is_some());
-                census.retrying += usize::from(node.is_retrying());
             });
         }
         census

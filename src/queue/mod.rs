@@ -114,22 +114,6 @@ impl<K, V, S> WorkQueue<K, V, S> {
         self.core.len()
     }
 
-    /// Returns the number of queued keys of each level, as [`len`](Self::len) does for all of them: of
-    /// level 0 only, if the queue has no [levels](crate::Builder::levels) (P4).
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// let queue = WorkQueue::builder().levels(3).build()?;
-    /// queue.add_all(["a", "b"]);
-    /// queue.entry("c").level(0).add();
-    /// assert_eq!(queue.len_by_level(), [1, 2, 0]);
-    /// # Ok::<(), keyqueue::ConfigError>(())
-    /// ```
-    #[must_use]
-    pub fn len_by_level(&self) -> Vec<usize> {
-        self.core.len_by_level()
-    }
-
     /// Returns whether no key is queued. A snapshot, like [`len`](Self::len), but never waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -6,6 +6,7 @@
 
 use crate::WorkQueue;
 use crate::keys::state::State;
+use crate::keys::times::Seen;
 use crate::queue::snapshot::{Counts, KeySnapshot, Sight};
 
 /// The most places of a shard's table that are visited at a time under its lock.
@@ -78,9 +79,6 @@ pub struct Page<'q, K, V = ()> {
     /// The numbers of keys that were looked at, those included that are not listed. Those of all pages of a queue add
     /// up to its [`counts`](WorkQueue::counts).
     pub counts: Counts,
-    /// The numbers of queued keys of each level that were looked at; of level 0 only, if the queue has no
-    /// [levels](crate::Builder::levels).
-    pub levels: Vec<usize>,
     /// Where the next page begins; `None` if this is the last.
     pub next: Option<Cursor>,
 }
@@ -123,8 +121,7 @@ impl<K, V, S> WorkQueue<K, V, S> {
         let core = &*self.core;
         let mut page = Page {
             keys: Vec::new(),
-            counts: Counts::default(),
-            levels: vec![0; usize::from(core.last_level()) + 1],
+            counts: core.no_counts(),
             next: None,
         };
         let mut looked = 0;
@@ -143,7 +140,9 @@ impl<K, V, S> WorkQueue<K, V, S> {
                 }
                 looked += STEP;
                 let wanted = |sight: &Sight| {
-                    count(sight, &mut page.counts, &mut page.levels);
+                    let Seen { phase, level, .. } = sight.seen;
+                    let is_delayed = sight.due.is_some();
+                    page.counts.count(phase, level, is_delayed, sight.retrying);
                     listed.has(sight)
                 };
                 place = core.sight(&shard, from, STEP, wanted, &mut page.keys);
@@ -161,19 +160,5 @@ impl<K, V, S> WorkQueue<K, V, S> {
         }
         self.count_requeues(&mut page.keys);
         page
-    }
-}
-
-fn count(sight: &Sight, counts: &mut Counts, levels: &mut [usize]) {
-    counts.delayed += usize::from(sight.due.is_some());
-    counts.retrying += usize::from(sight.retrying);
-    match sight.seen.phase {
-        State::Idle => {}
-        State::Queued => {
-            counts.queued += 1;
-            let (level, last) = (sight.seen.level.map_or(0, usize::from), levels.len() - 1);
-            levels[level.min(last)] += 1;
-        }
-        State::Processing | State::Dirty => counts.processing += 1,
     }
 }

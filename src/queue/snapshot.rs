@@ -12,7 +12,7 @@ use crate::engine::Core;
 use crate::engine::timing::Watch;
 use crate::keys::Shard;
 use crate::keys::node::Pin;
-use crate::keys::state::State;
+use crate::keys::state::{Level, State};
 use crate::keys::times::{Seen, Ticks};
 use crate::limiter::RateLimiter;
 use crate::queue::page::Listed;
@@ -250,17 +250,70 @@ impl<K, V> Core<K, V> {
 }
 
 /// The numbers of keys in a queue; see [`WorkQueue::counts`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Counts {
     /// Keys that are queued.
     pub queued: usize,
+    /// The same, by level (P4); empty if the queue has no [levels](crate::Builder::levels).
+    pub by_level: Vec<usize>,
     /// Keys with a pending delay, whatever their state is: a key may count here and once more.
     pub delayed: usize,
     /// Keys that are processing, dirty ones included.
     pub processing: usize,
     /// Keys that wait because they have failed: their retry is pending or queued. They count above, too.
     pub retrying: usize,
+}
+
+impl Counts {
+    /// Counts a key that has this state, and this level if it is queued.
+    pub(super) fn count(
+        &mut self,
+        phase: State,
+        level: Option<Level>,
+        is_delayed: bool,
+        is_retrying: bool,
+    ) {
+        self.delayed += usize::from(is_delayed);
+        self.retrying += usize::from(is_retrying);
+        match phase {
+            State::Idle => {}
+            State::Queued => {
+                self.queued += 1;
+                let level = level.and_then(|level| self.by_level.get_mut(usize::from(level)));
+                if let Some(queued) = level {
+                    *queued += 1;
+                }
+            }
+            State::Processing | State::Dirty => self.processing += 1,
+        }
+    }
+}
+
+impl<K, V> Core<K, V> {
+    /// Returns the counts of no keys.
+    pub(super) fn no_counts(&self) -> Counts {
+        let levels = match self.last_level() {
+            0 => 0,
+            last => usize::from(last) + 1,
+        };
+        Counts {
+            by_level: vec![0; levels],
+            ..Counts::default()
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let mut counts = self.no_counts();
+        for shard in self.keys.shards() {
+            shard.for_each(|node| {
+                let (phase, level) = node.state.phase_and_level();
+                let is_delayed = node.delay.due().is_some();
+                counts.count(phase, level, is_delayed, node.is_retrying());
+            });
+        }
+        counts
+    }
 }
 
 impl<K, V, S> WorkQueue<K, V, S> {
@@ -271,8 +324,8 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// many keys are is full of retries (B5).
     ///
     /// Each key is counted as it is at some moment during the call. Takes time proportional to the
-    /// number of keys that the queue knows, and allocates nothing. Adds to a shard wait while it is
-    /// visited. For the queued keys alone, [`len`](Self::len) is cheaper.
+    /// number of keys that the queue knows, and allocates nothing in a queue without levels. Adds to a shard wait while it
+    /// is visited. For the queued keys alone, [`len`](Self::len) is cheaper.
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
@@ -282,17 +335,16 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// let item = queue.get();
     /// let counts = queue.counts();
     /// assert_eq!((counts.queued, counts.delayed, counts.processing), (2, 1, 1));
+    ///
+    /// let queue = WorkQueue::builder().levels(3).build()?;
+    /// queue.add_all(["a", "b"]);
+    /// queue.entry("c").level(0).add();
+    /// assert_eq!(queue.counts().by_level, [1, 2, 0]);
+    /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let census = self.core.keys.census();
-        let left = census.remaining();
-        Counts {
-            queued: left.queued,
-            delayed: left.delayed,
-            processing: left.processing,
-            retrying: census.retrying,
-        }
+        self.core.counts()
     }
 }
 

@@ -26,7 +26,7 @@ where
     // Ordering: Relaxed, a number that is not used twice.
     let first = NEXT.fetch_add(100, Ordering::Relaxed);
     let new = |n| key(first + n);
-    let _ = (queue.len(), queue.is_empty(), queue.len_by_level());
+    let _ = (queue.len(), queue.is_empty());
     let _ = (
         queue.counts(),
         queue.state(&new(0)),

@@ -240,7 +240,7 @@ fn an_urgent_add_makes_the_retry_urgent() {
     assert_eq!(queue.entry(2).level(2).add(), Added::Delayed);
     time.advance(HOUR);
     assert_eq!(queue.fire_due(), 3);
-    assert_eq!(queue.len_by_level(), [1, 1, 1]);
+    assert_eq!(queue.counts().by_level, [1, 1, 1]);
     assert_eq!(take_all(&queue), [3, 2, 1]);
 }
 

@@ -61,10 +61,8 @@ fn numbers(summary: &Summary, census: &Census) -> Markup {
             (number("in hand", census.processing))
             (number("delayed", census.delayed))
             @if let Some(letters) = summary.dead_letters { (number("dead letters", letters)) }
-            @if census.levels.len() > 1 {
-                @for (level, count) in census.levels.iter().enumerate() {
-                    (number(&format!("level {level}"), *count))
-                }
+            @for (level, count) in census.levels.iter().enumerate() {
+                (number(&format!("level {level}"), *count))
             }
         }
     }

@@ -267,7 +267,7 @@ impl<V: Carried> Producer<'_, V> {
             48..56 => queue.forget(&key),
             56 => _ = queue.num_requeues(&key),
             57 => _ = queue.fire_due(),
-            58 => _ = (queue.len(), queue.is_empty(), queue.len_by_level()),
+            58 => _ = (queue.len(), queue.is_empty(), queue.counts()),
             59 => _ = queue.contains(&key),
             60 if small => check_snapshot(self.life),
             61 | 62 if small => _ = (queue.groups::<u64>(), queue.counts()),

@@ -93,11 +93,11 @@ fn a_group_has_levels() {
     }
     queue.entry(("b", 0)).level(1).add();
     queue.entry(("a", 10)).level(0).add();
-    assert_eq!(queue.len_by_level(), [1, 1, 4]);
+    assert_eq!(queue.counts().by_level, [1, 1, 4]);
     // A key that becomes more urgent passes the others of its group.
     assert_eq!(queue.entry(("a", 3)).level(1).add(), Added::Merged);
     assert_eq!(queue.entry(("a", 3)).level(2).add(), Added::Merged);
-    assert_eq!(queue.len_by_level(), [1, 2, 3]);
+    assert_eq!(queue.counts().by_level, [1, 2, 3]);
     let item = queue.try_get().unwrap();
     assert_eq!((*item, item.level()), (("a", 10), 0));
     drop(item);

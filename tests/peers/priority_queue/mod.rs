@@ -2,7 +2,7 @@
 //!
 //! Its priorities are any integers, the greater the more urgent; here the level 0 is the most
 //! urgent. Its queue is that of `starvation_limit(usize::MAX)` and `supersede_delays(true)`. What
-//! it asserts of its depth metric is asserted of `len_by_level`, and of its adds, of what the adds
+//! it asserts of its depth metric is asserted of `Counts::by_level`, and of its adds, of what the adds
 //! return.
 
 mod threads;
@@ -47,7 +47,7 @@ fn returns_an_item() {
     assert_eq!(queue.add("foo"), Added::Queued);
     let item = queue.get().unwrap();
     assert_eq!(*item, "foo");
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
 }
 
 #[test] // C1 P1
@@ -59,7 +59,7 @@ fn returns_items_in_order() {
         [next(&queue), next(&queue)],
         [("foo", NORMAL), ("bar", NORMAL)]
     );
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
 }
 
 #[test] // C3 C8
@@ -85,7 +85,7 @@ fn returns_an_item_as_soon_as_its_unlocked() {
     assert_eq!(next(&queue).0, "bar");
     queue.add("baz");
     foo.done();
-    assert_eq!(queue.len_by_level(), [0, 0, 2]);
+    assert_eq!(queue.counts().by_level, [0, 0, 2]);
     // There its place is that of the add, before "baz". Here `done` queues it at the tail (C4).
     assert_eq!([next(&queue).0, next(&queue).0], ["baz", "foo"]);
 }
@@ -96,7 +96,7 @@ fn de_duplicates_items() {
     assert_eq!(queue.add("foo"), Added::Queued);
     assert_eq!(queue.add("foo"), Added::Merged);
     assert_eq!((queue.len(), queue.counts().processing), (1, 0));
-    assert_eq!(queue.len_by_level(), [0, 0, 1]);
+    assert_eq!(queue.counts().by_level, [0, 0, 1]);
 }
 
 #[test] // C4 C8
@@ -112,7 +112,7 @@ fn enqueues_a_locked_item() {
     item.done();
     assert_eq!(queue.len(), 1);
     assert_eq!(next(&queue), ("foo", NORMAL));
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
 }
 
 // ---- priorities -----------------------------------------------------------------------------
@@ -123,7 +123,7 @@ fn retains_the_highest_priority() {
     assert_eq!(queue.entry("foo").level(HIGH).add(), Added::Queued);
     assert_eq!(queue.entry("foo").level(HIGHEST).add(), Added::Merged);
     assert_eq!(next(&queue), ("foo", HIGHEST));
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
 }
 
 #[test] // P3
@@ -132,7 +132,7 @@ fn will_not_decrease_the_priority() {
     assert_eq!(queue.entry("foo").level(HIGHEST).add(), Added::Queued);
     assert_eq!(queue.entry("foo").level(HIGH).add(), Added::Merged);
     assert_eq!(next(&queue), ("foo", HIGHEST));
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
 }
 
 #[test] // P1 P3
@@ -141,7 +141,7 @@ fn gets_pushed_to_the_front_if_the_priority_increases() {
     queue.add_all(["foo", "bar", "baz"]);
     assert_eq!(queue.entry("baz").level(HIGH).add(), Added::Merged);
     assert_eq!(next(&queue), ("baz", HIGH));
-    assert_eq!(queue.len_by_level(), [0, 0, 2]);
+    assert_eq!(queue.counts().by_level, [0, 0, 2]);
 }
 
 #[test] // P3
@@ -177,7 +177,7 @@ fn test_high_priority_items_are_returned_before_low_priority_item_multiple_times
                 assert_eq!((*item, item.level()), (key(level, n), level));
             }
         }
-        assert_eq!(queue.len_by_level(), [0; 5]);
+        assert_eq!(queue.counts().by_level, [0; 5]);
     }
 }
 
@@ -207,7 +207,7 @@ fn doesnt_include_non_ready_items_in_len() {
     queue.add("baz");
     queue.add_after("bar", secs(60));
     queue.add("bal");
-    assert_eq!(queue.len_by_level(), [0, 0, 2]);
+    assert_eq!(queue.counts().by_level, [0, 0, 2]);
     assert_eq!(queue.counts().delayed, 2);
 }
 
@@ -215,11 +215,11 @@ fn doesnt_include_non_ready_items_in_len() {
 fn updates_metrics_correctly_for_an_item_that_gets_initially_added_with_after_and_then_without() {
     let (queue, time) = new_queue();
     assert_eq!(queue.add_after("foo", HOUR), Added::Delayed);
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
     assert_eq!(queue.add("foo"), Added::Queued);
-    assert_eq!(queue.len_by_level(), [0, 0, 1]);
+    assert_eq!(queue.counts().by_level, [0, 0, 1]);
     assert_eq!(next(&queue), ("foo", NORMAL));
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
     assert_eq!(after(&queue, &time, HOUR), [""; 0], "the delay is gone");
 }
 
@@ -231,11 +231,11 @@ fn updates_metrics_correctly_when_an_item_with_after_is_re_added_with_higher_pri
         queue.entry("foo").after(HOUR).level(NORMAL).add(),
         Added::Delayed
     );
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
     assert_eq!(queue.entry("foo").level(HIGH).add(), Added::Queued);
-    assert_eq!(queue.len_by_level(), [0, 1, 0]);
+    assert_eq!(queue.counts().by_level, [0, 1, 0]);
     assert_eq!(next(&queue), ("foo", HIGH));
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
     assert_eq!(after(&queue, &time, HOUR), [""; 0], "the delay is gone");
     // Of a more urgent delay, the priority stays.
     queue.entry("foo").after(HOUR).level(HIGHEST).add();
@@ -254,7 +254,7 @@ fn test_item_is_only_returned_after_after_has_passed() {
     time.advance(MS);
     queue.fire_due();
     assert_eq!(*getter.output().unwrap(), "foo");
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
 }
 
 #[test] // P1 D4
@@ -265,7 +265,7 @@ fn test_high_priority_item_that_became_ready_is_returned_before_low_priority_ite
     time.advance(secs(1));
     queue.fire_due();
     assert_eq!(next(&queue), ("prio", HIGHEST));
-    assert_eq!(queue.len_by_level(), [0, 0, 1]);
+    assert_eq!(queue.counts().by_level, [0, 0, 1]);
 }
 
 #[test] // C9
@@ -275,7 +275,7 @@ fn test_item_is_returned_as_soon_as_possible() {
     queue.add("foo");
     assert_eq!(getter.wakes(), 1);
     assert_eq!(*getter.output().unwrap(), "foo");
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
 }
 
 #[test] // C9 D5
@@ -300,7 +300,7 @@ fn test_multiple_items_with_after_are_returned_in_correct_order() {
     queue.fire_due();
     assert_eq!(*getter.output().unwrap(), "bar");
     assert_eq!(next(&queue).0, "foo");
-    assert_eq!(queue.len_by_level(), [0, 0, 0]);
+    assert_eq!(queue.counts().by_level, [0, 0, 0]);
 }
 
 #[test] // C8 D1
@@ -311,12 +311,12 @@ fn test_items_are_included_in_len_and_metrics_once_they_are_ready() {
         queue.add("baz");
         queue.add_after("bar", ms(500));
         queue.add("bal");
-        assert_eq!(queue.len_by_level(), [0, 0, 2], "round {round}");
+        assert_eq!(queue.counts().by_level, [0, 0, 2], "round {round}");
         time.advance(secs(1));
         queue.fire_due();
-        assert_eq!(queue.len_by_level(), [0, 0, 4], "round {round}");
+        assert_eq!(queue.counts().by_level, [0, 0, 4], "round {round}");
         assert_eq!(take_all(&queue), ["baz", "bal", "foo", "bar"]);
-        assert_eq!(queue.len_by_level(), [0, 0, 0], "round {round}");
+        assert_eq!(queue.counts().by_level, [0, 0, 0], "round {round}");
     }
 }
 
@@ -327,9 +327,9 @@ fn test_metrics_are_updated_for_item_whose_requeue_after_expired_that_gets_added
     queue.add_after("foo", ms(50));
     time.advance(ms(50));
     queue.fire_due();
-    assert_eq!(queue.len_by_level(), [0, 0, 1]);
+    assert_eq!(queue.counts().by_level, [0, 0, 1]);
     assert_eq!(queue.add("foo"), Added::Merged);
-    assert_eq!(queue.len_by_level(), [0, 0, 1]);
+    assert_eq!(queue.counts().by_level, [0, 0, 1]);
     assert_eq!(next(&queue), ("foo", NORMAL));
     assert_nothing_queued(&queue);
 }

@@ -393,7 +393,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         self.queued.is_empty()
     }
 
-    pub fn len_by_level(&self) -> Vec<usize> {
+    pub fn by_level(&self) -> Vec<usize> {
         self.queued.by_level()
     }
 
