@@ -113,6 +113,7 @@ where
 {
     fn summary(&self) -> Option<Summary> {
         let queue = self.queue.upgrade()?;
+        let paused = queue.paused();
         Some(Summary {
             name: String::new(),
             queued: queue.len(),
@@ -120,13 +121,13 @@ where
                 Summary::SHUT_DOWN
             } else if queue.is_shutting_down() {
                 Summary::DRAINING
-            } else if queue.is_paused() {
+            } else if paused == Some(true) {
                 Summary::PAUSED
             } else {
                 Summary::OPEN
             },
-            pausable: queue.is_pausable(),
-            paused: queue.is_paused(),
+            pausable: paused.is_some(),
+            paused: paused == Some(true),
             dead_letters: (self.letters.as_ref()).and_then(|letters| letters.len().ok()),
         })
     }

@@ -31,12 +31,13 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// queue.add("a");
     /// queue.pause()?;
     /// assert!(queue.try_get().is_err_and(|error| error.is_empty()));
-    /// assert_eq!((queue.len(), queue.is_paused()), (1, true));
+    /// assert_eq!((queue.len(), queue.paused()), (1, Some(true)));
     /// queue.resume();
     /// assert_eq!(*queue.try_get().unwrap(), "a");
     ///
-    /// let error = WorkQueue::<u64>::new().pause().unwrap_err();
-    /// assert_eq!(error.field(), "pausable");
+    /// let plain = WorkQueue::<u64>::new();
+    /// assert_eq!(plain.paused(), None);
+    /// assert_eq!(plain.pause().unwrap_err().field(), "pausable");
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     #[doc(alias("stop", "suspend"))]
@@ -60,15 +61,9 @@ impl<K, V, S> WorkQueue<K, V, S> {
         was_paused
     }
 
-    /// Returns whether the queue is [paused](Self::pause).
+    /// Returns whether the queue is [paused](Self::pause), or `None` if it cannot be.
     #[must_use]
-    pub fn is_paused(&self) -> bool {
-        self.core.groups().is_some_and(Grouping::is_paused)
-    }
-
-    /// Returns whether the queue can be [paused](Self::pause).
-    #[must_use]
-    pub fn is_pausable(&self) -> bool {
-        self.core.groups().is_some()
+    pub fn paused(&self) -> Option<bool> {
+        self.core.groups().map(Grouping::is_paused)
     }
 }

@@ -101,7 +101,7 @@ async fn a_form_of_an_earlier_process_or_another_replica_does_nothing() {
     assert_eq!(link.status, StatusCode::CONFLICT);
     assert_eq!(new.letters.len(), 2);
     assert_eq!((new.queue().len(), new.queue().counts().delayed), (0, 1));
-    assert!(!new.queue().is_paused() && !new.queue().is_shutting_down());
+    assert!(new.queue().paused() == Some(false) && !new.queue().is_shutting_down());
     // Nor one of an earlier queue of this name.
     let page = old.get_as("alice", "/queues/q/mails").await;
     let queue = Arc::clone(old.queue.as_ref().unwrap());

@@ -15,7 +15,7 @@ fn all_actions() -> [String; 9] {
 
 async fn untouched(site: &Site) -> bool {
     site.letters.len() == 1
-        && !site.queue().is_paused()
+        && site.queue().paused() == Some(false)
         && !site.queue().is_shutting_down()
         && site.queue().counts().delayed == 1
 }
