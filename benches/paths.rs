@@ -92,7 +92,7 @@ fn finish(queue: &WorkQueue<u64>) {
 fn cycle_u64(count: u64) {
     let queue = WorkQueue::new();
     for key in passes(count) {
-        queue.add_ref(&key);
+        queue.entry_ref(&key).add();
         finish(&queue);
     }
 }
@@ -102,7 +102,7 @@ fn cycle_string(count: u64) {
     let name = |n| format!("namespace-{}/object-{n:03}", n % 10);
     let names: Vec<String> = (0..KEYS).map(name).collect();
     for key in passes(count) {
-        queue.add_ref(names[key as usize].as_str());
+        queue.entry_ref(names[key as usize].as_str()).add();
         drop(black_box(queue.get()));
     }
 }
@@ -130,7 +130,7 @@ fn duplicate(count: u64) {
     let queue = WorkQueue::new();
     queue.add_all(0..KEYS);
     for key in passes(count) {
-        black_box(queue.add_ref(&key));
+        black_box(queue.entry_ref(&key).add());
     }
 }
 
@@ -149,7 +149,7 @@ fn dirty(count: u64) {
     queue.add(0);
     for _ in 0..count {
         let item = queue.get().expect("it was added");
-        black_box(queue.add_ref(&0));
+        black_box(queue.entry_ref(&0).add());
         item.done();
     }
 }
@@ -177,7 +177,7 @@ fn levels(count: u64) {
     let queue = WorkQueue::builder().levels(3).build();
     let queue = queue.expect("the settings are valid");
     for key in passes(count) {
-        queue.add_ref(&key);
+        queue.entry_ref(&key).add();
         finish(&queue);
     }
 }
@@ -186,7 +186,7 @@ fn groups(count: u64) {
     let queue = WorkQueue::builder().group_by(|key: &u64| key % 100).build();
     let queue = queue.expect("the settings are valid");
     for key in passes(count) {
-        queue.add_ref(&key);
+        queue.entry_ref(&key).add();
         finish(&queue);
     }
 }

@@ -34,8 +34,8 @@
 //!     .on_give_up(|key, given_up| eprintln!("gave up {key}: {given_up}"))
 //!     .spawn(reconcile)?;
 //!
-//! queue.add_ref("pod/a"); // copies the key only if it is unknown
-//! queue.add_ref("pod/a"); // merged, or delivered once more after the first delivery is done
+//! queue.entry_ref("pod/a").add(); // copies the key only if it is unknown
+//! queue.entry_ref("pod/a").add(); // merged, or delivered once more after the first delivery is done
 //! queue.shut_down_with_drain(); // refuses adds; returns when every queued key is done
 //! workers.join();
 //! # Ok(())

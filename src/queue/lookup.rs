@@ -1,36 +1,13 @@
-//! Finding a key that the queue knows by something that is not a key: adding it, and its state.
+//! The state of a key that is found by a borrowed form of it.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
-use crate::engine::Core;
 use crate::keys::hash::hash_of;
 use crate::keys::node::Node;
-use crate::{Added, State, WorkQueue};
+use crate::{State, WorkQueue};
 
 impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> WorkQueue<K, V, S> {
-    /// Adds a key by a borrowed form of it, which is copied only if the key is unknown: adding a
-    /// known key allocates nothing. Otherwise like [`add`](Self::add).
-    ///
-    /// ```
-    /// # use keyqueue::{Added, WorkQueue};
-    /// let queue = WorkQueue::<String>::new();
-    /// assert_eq!(queue.add_ref("namespace/object"), Added::Queued);
-    /// assert_eq!(queue.add_ref("namespace/object"), Added::Merged);
-    /// ```
-    #[inline]
-    pub fn add_ref<Q>(&self, key: &Q) -> Added
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let core = &*self.core;
-        let hash = hash_of(&self.hasher, key);
-        // `move`: closures that borrow from the stack make the fast path store what they borrow.
-        let eq = move |known: &K| known.borrow() == key;
-        core.add_interned(hash, eq, move |core, hash| add_copy(core, hash, key))
-    }
-
     /// Returns the state of a key; [`State::Idle`] if the queue does not know it.
     ///
     /// A snapshot: another thread may change the state before this returns. Do not decide by it
@@ -40,11 +17,11 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Wo
     /// # use keyqueue::{State, WorkQueue};
     /// let queue = WorkQueue::<String>::new();
     /// assert_eq!(queue.state("pod"), State::Idle);
-    /// queue.add_ref("pod");
+    /// queue.entry_ref("pod").add();
     /// assert_eq!(queue.state("pod"), State::Queued);
     /// let item = queue.get();
     /// assert_eq!(queue.state("pod"), State::Processing);
-    /// queue.add_ref("pod");
+    /// queue.entry_ref("pod").add();
     /// assert_eq!(queue.state("pod"), State::Dirty);
     /// ```
     ///
@@ -100,14 +77,4 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Wo
         let shard = self.core.keys.lock(hash);
         shard.read(hash, |known| known.borrow() == key, f)
     }
-}
-
-/// Adds a copy of a key that was not interned. The copy is user code, so the shard's lock is not
-/// held. If another thread interns the key meanwhile, `add` finds it.
-#[inline(never)]
-fn add_copy<K: Eq, V, Q>(core: &Core<K, V>, hash: u64, key: &Q) -> Added
-where
-    Q: ToOwned<Owned = K> + ?Sized,
-{
-    core.add(hash, key.to_owned())
 }

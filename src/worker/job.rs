@@ -58,7 +58,7 @@ use crate::{Item, KeyHandle, RetryOnDrop};
 ///
 /// let queue = WorkQueue::<String>::new();
 /// for key in ["7", "seven", ""] {
-///     queue.add_ref(key);
+///     queue.entry_ref(key).add();
 /// }
 /// queue.shut_down();
 /// let given_up = std::sync::Mutex::new(Vec::new());

@@ -65,7 +65,7 @@ where
     ///     async move { app.refresh(&job).await }
     /// })?;
     ///
-    /// queue.add_ref("pod/a");
+    /// queue.entry_ref("pod/a").add();
     /// queue.drain_async().await;
     /// running.join_async().await;
     /// # Ok(())

@@ -14,7 +14,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn the_state_of_a_key_and_the_counts_follow_what_happens_to_it() {
     with_queues(|config| {
         let queue: Queue<String> = config.queue();
-        queue.add_ref("other");
+        queue.entry_ref("other").add();
         let other = queue.get();
         let is = |state, contained, (queued, delayed, processing)| {
             assert_eq!(queue.state("key"), state);
@@ -28,13 +28,13 @@ fn the_state_of_a_key_and_the_counts_follow_what_happens_to_it() {
         is(State::Idle, false, (0, 0, 0));
         queue.add_after("key".into(), HOUR);
         is(State::Idle, true, (0, 1, 0));
-        queue.add_ref("key");
+        queue.entry_ref("key").add();
         is(State::Queued, true, (1, 1, 0));
         assert!(queue.cancel("key"));
         is(State::Queued, true, (1, 0, 0));
         let item = queue.get().unwrap();
         is(State::Processing, true, (0, 0, 1));
-        queue.add_ref("key");
+        queue.entry_ref("key").add();
         is(State::Dirty, true, (0, 0, 1));
         item.done();
         is(State::Queued, true, (1, 0, 0));

@@ -112,7 +112,7 @@ fn every_accepted_add_is_followed_by_a_delivery() {
 fn add_add_ref_and_handle_answer_alike_in_every_state() {
     let ways: [fn(&Queue<String>) -> Added; 4] = [
         |queue| queue.add("a".to_owned()),
-        |queue| queue.add_ref("a"),
+        |queue| queue.entry_ref("a").add(),
         |queue| queue.handle("a".to_owned()).add(),
         |queue| queue.handle("a".to_owned()).clone().add(),
     ];
@@ -140,16 +140,16 @@ fn a_shut_down_queue_refuses_keys_in_every_state() {
     with_queues(|config| {
         let queue = config.queue::<String>();
         for key in ["queued", "processing", "dirty", "idle"] {
-            queue.add_ref(key);
+            queue.entry_ref(key).add();
         }
         let [queued, processing, dirty, idle] = [(); 4].map(|()| queue.get().unwrap());
         idle.done();
-        queue.add_ref("dirty");
-        queue.add_ref("queued");
+        queue.entry_ref("dirty").add();
+        queue.entry_ref("queued").add();
         queued.done();
         queue.shut_down();
         for key in ["queued", "processing", "dirty", "idle", "unknown"] {
-            assert_eq!(queue.add_ref(key), Added::ShutDown, "{key}");
+            assert_eq!(queue.entry_ref(key).add(), Added::ShutDown, "{key}");
             assert_eq!(queue.add(key.to_owned()), Added::ShutDown, "{key}");
             assert_eq!(queue.handle(key.to_owned()).add(), Added::ShutDown, "{key}");
         }

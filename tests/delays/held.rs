@@ -45,7 +45,7 @@ fn an_add_of_any_form_waits_for_the_retry_of_its_key() {
     type Add = fn(&Queue) -> Added;
     let adds: [Add; 9] = [
         |queue| queue.add(1),
-        |queue| queue.add_ref(&1),
+        |queue| queue.entry_ref(&1).add(),
         |queue| queue.handle(1).add(),
         |queue| queue.entry(1).add(),
         |queue| queue.entry_ref(&1).wait().add(),

@@ -78,7 +78,7 @@ fn latest_debounces() {
 /// The plain adds of a key.
 const ADDS: [fn(&WorkQueue<u64>) -> Added; 5] = [
     |queue| queue.add(1),
-    |queue| queue.add_ref(&1),
+    |queue| queue.entry_ref(&1).add(),
     |queue| queue.handle(1).add(),
     |queue| queue.add_after(1, Duration::ZERO),
     |queue| match queue.add_all([1]) {

@@ -44,7 +44,7 @@ fn a_worker_gives_up_or_tries_again() -> std::result::Result<(), Box<dyn Error>>
         let _end = queue.shut_down_on_drop();
         scope.spawn(|| workers.run(|job| refresh(&cache, job)));
         for key in ["fine", "flaky", "huge", "page", "/"] {
-            queue.add_ref(key);
+            queue.entry_ref(key).add();
         }
         assert!(queue.shut_down_with_drain().is_nothing());
     });

@@ -32,7 +32,7 @@ impl Saver {
     }
 
     fn changed(&self, key: &str) {
-        self.queue.add_ref(key);
+        self.queue.entry_ref(key).add();
     }
 
     fn stop(mut self, grace: Duration) -> Remaining {

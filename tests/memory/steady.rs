@@ -127,7 +127,7 @@ fn adding_what_is_known_allocates_nothing() {
     alone(|| {
         let queue = WorkQueue::<String>::new();
         let handle = queue.handle("namespace/object".to_owned());
-        let add = || queue.add_ref("namespace/object");
+        let add = || queue.entry_ref("namespace/object").add();
         let count = allocations_of(|| {
             for _ in 0..1000 {
                 assert_eq!(add(), Added::Queued);

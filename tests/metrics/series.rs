@@ -297,7 +297,7 @@ fn delays_merges_cancels_sweeps_and_the_oldest_key_are_reported() {
     assert_eq!(watched.value("oldest_queued_seconds"), 2.0);
     assert_eq!(watched.value("merged_adds_total"), 0.0);
     queue.add("young");
-    queue.add_ref(&"young");
+    queue.entry_ref(&"young").add();
     queue.handle("young").add();
     assert_eq!(watched.value("merged_adds_total"), 3.0);
     drop(queue.get());

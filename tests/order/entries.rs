@@ -84,7 +84,7 @@ fn every_setting_goes_with_every_other() {
 #[test] // V6, B2
 fn what_is_refused_comes_back_and_nothing_has_changed() {
     let (queue, _time): (Queue, _) = built(|builder| builder.levels(3).capacity(1));
-    queue.add_ref("full");
+    queue.entry_ref("full").add();
     let handle = queue.handle("handle".to_owned());
     for settings in Settings::all() {
         let owned = settings.of(queue.entry("owned".to_owned()));
@@ -106,11 +106,11 @@ fn what_is_refused_comes_back_and_nothing_has_changed() {
 #[test] // V6, B1
 fn a_delay_of_a_key_that_is_there_needs_no_room() {
     let (queue, _time): (Queue, _) = built(|builder| builder.capacity(3));
-    queue.add_ref("processing");
+    queue.entry_ref("processing").add();
     let item = queue.get().unwrap();
-    queue.add_ref("queued");
+    queue.entry_ref("queued").add();
     queue.entry_ref("delayed").after(HOUR).add();
-    queue.add_ref("other");
+    queue.entry_ref("other").add();
     let handle = queue.handle("queued".to_owned());
     let refuse = |key| queue.entry_ref(key).after(HOUR).try_add();
     assert_eq!(refuse("new"), Err(Full("new")));
@@ -152,7 +152,7 @@ fn a_delay_takes_room_when_it_is_set_and_waits_for_it() {
 #[test] // V6, S1
 fn a_shut_down_ends_the_wait_of_a_delay() {
     let (queue, _time): (Queue, _) = built(|builder| builder.capacity(1));
-    queue.add_ref("full");
+    queue.entry_ref("full").add();
     let handle = queue.handle("c".to_owned());
     let mut owned = Task::waiting(Box::pin(
         queue.entry("a".to_owned()).after(HOUR).add_async(),

@@ -82,7 +82,7 @@ const BY_KEY: &[fn(&Queue)] = if cfg!(miri) {
 } else {
     &[
         |queue| assert!(queue.add(KEY).is_accepted()),
-        |queue| assert!(queue.add_ref(&KEY).is_accepted()),
+        |queue| assert!(queue.entry_ref(&KEY).add().is_accepted()),
     ]
 };
 

@@ -133,12 +133,12 @@ fn a_key_of_a_bulk_is_delivered_before_its_iterator_has_the_next() {
 fn adds_that_queue_nothing_wake_nobody() {
     with_queues(|config| {
         let queue = config.queue::<String>();
-        queue.add_ref("processing");
+        queue.entry_ref("processing").add();
         let item = queue.get().unwrap();
         let mut task = Task::waiting(queue.get_async());
         let handle = queue.handle("processing".to_owned());
         assert_eq!(queue.add("processing".to_owned()), Added::Deferred);
-        assert_eq!(queue.add_ref("processing"), Added::Merged);
+        assert_eq!(queue.entry_ref("processing").add(), Added::Merged);
         assert_eq!(handle.add(), Added::Merged);
         assert_eq!(queue.add_all(["processing".to_owned()]), 0);
         assert_eq!(task.wakes(), 0);
@@ -152,7 +152,7 @@ fn adds_that_queue_nothing_wake_nobody() {
 fn every_way_of_adding_wakes_a_task() {
     let ways: [fn(&Queue<String>); 4] = [
         |queue| assert!(queue.add("a".to_owned()).is_accepted()),
-        |queue| assert!(queue.add_ref("a").is_accepted()),
+        |queue| assert!(queue.entry_ref("a").add().is_accepted()),
         |queue| assert!(queue.handle("a".to_owned()).add().is_accepted()),
         |queue| assert_eq!(queue.add_all(["a".to_owned()]), 1),
     ];

@@ -70,7 +70,7 @@ impl Subject {
         match (via, self.handle(key)) {
             (Via::Handle, Some(handle)) => handle.add(),
             (Via::NewHandle, _) => self.queue.handle(key).add(),
-            (Via::Ref, _) => self.queue.add_ref(&key),
+            (Via::Ref, _) => self.queue.entry_ref(&key).add(),
             _ => self.queue.add(key),
         }
     }

@@ -4,9 +4,9 @@
 //! steps in turn (`src/freezer.rs`).
 //!
 //! *What must complete.* Two other threads go on: `try_get` of a key and of nothing, `done` of a clean and of a dirty
-//! key, `KeyHandle::add` of an idle, a queued and a processing key, and `add`, `add_ref` and (of a bounded queue)
-//! refused adds of known and new keys; but while the victim may hold a shard's lock, only of keys of another shard (F2). What
-//! they add is delivered, too, before the victim goes on (unless it was frozen among them, and may hold one of their
+//! key, `KeyHandle::add` of an idle, a queued and a processing key, and `add`, the add of an
+//! `entry_ref` and (of a bounded queue) refused adds of known and new keys; but while the victim may hold a shard's lock,
+//! only of keys of another shard (F2). What they add is delivered, too, before the victim goes on (unless it was frozen among them, and may hold one of their
 //! keys). Then it goes on, and in the end every add was delivered, and once (C2 to C6).
 //!
 //! *What is not covered.* Rings without room, getters that have to be woken, adds that wait for room, delays, shutting
@@ -169,13 +169,13 @@ impl Place {
         let name = match by {
             Handle => "handle.add",
             By::Key => "add",
-            By::Ref => "add_ref",
+            By::Ref => "entry_ref",
             By::Try => "try_add",
         };
         let add = || match by {
             Handle => self.handles[number as usize].add(),
             By::Key => self.queue.add(key),
-            By::Ref => self.queue.add_ref(&key),
+            By::Ref => self.queue.entry_ref(&key).add(),
             // For the ledger, an add without room is one that was refused.
             By::Try => self.queue.entry(key).try_add().unwrap_or(Added::ShutDown),
         };

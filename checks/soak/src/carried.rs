@@ -120,7 +120,7 @@ impl Carried for () {
         let queue = &*producer.life.queue;
         let added = match (how, handle) {
             (_, Some(handle)) => producer.handles[handle].add(),
-            (Adding::Ref, _) => queue.add_ref(&key),
+            (Adding::Ref, _) => queue.entry_ref(&key).add(),
             (Adding::At, _) => {
                 let entry = queue.entry(key).level(fastrand::usize(..9));
                 match fastrand::u8(..8) {

@@ -43,6 +43,13 @@ pub(super) type Pinning<K, X> = Result<(Pinned<K>, Option<X>), X>;
 
 /// What an entry does with its key.
 pub(crate) trait Key<K, V>: Sized {
+    /// Adds the key as [`WorkQueue::add`](crate::WorkQueue::add) does.
+    fn add_plain(self, core: &Arc<Core<K, V>>) -> Added {
+        let level = core.default_level();
+        let added = self.add(Spot { core, level }, &mut Share::exceeding(core.room()));
+        added.unwrap_or_else(|_| unreachable!("a share that exceeds the bound admits every key"))
+    }
+
     /// Adds the key at a level, if `share` has or gets room for it.
     fn add(self, at: Spot<'_, K, V>, share: &mut Share<'_>) -> Result<Added, Self>;
 
@@ -176,6 +183,15 @@ where
     V: Send + 'static,
     Q: ToOwned<Owned = K> + Eq + ?Sized,
 {
+    #[inline(always)]
+    fn add_plain(self, core: &Arc<Core<K, V>>) -> Added {
+        // `move`: closures that borrow from the stack make the fast path store what they borrow.
+        let eq = move |known: &K| self.is(known);
+        core.add_interned(self.hash, eq, move |core, hash| {
+            add_copy(core, hash, self.key)
+        })
+    }
+
     fn add(self, at: Spot<'_, K, V>, share: &mut Share<'_>) -> Result<Added, Self> {
         let (Spot { core, level }, hash) = (at, self.hash);
         if let Some(added) = core.add_known(hash, level, |known| self.is(known), share) {
@@ -217,6 +233,16 @@ where
         let known = core.update_known(merger, at, |known| self.is(known), change);
         known.unwrap_or_else(|change| core.update(merger, at, self.key.to_owned(), change))
     }
+}
+
+/// Adds a copy of a key that was not interned. The copy is user code, so the shard's lock is not
+/// held. If another thread interns the key meanwhile, `add` finds it.
+#[inline(never)]
+fn add_copy<K: Eq, V, Q>(core: &Core<K, V>, hash: u64, key: &Q) -> Added
+where
+    Q: ToOwned<Owned = K> + ?Sized,
+{
+    core.add(hash, key.to_owned())
 }
 
 impl<K: Send + Sync + 'static, V: Send + 'static> EntryKey<K, V> for &KeyHandle<K, V> {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::engine::Core;
 use crate::keys::hash::hash_of;
+use crate::keys::state::Level;
 use crate::sync::Arc;
 use crate::timer::Wait;
 use crate::wait::receipt::{Receipts, receipt};
@@ -59,7 +60,11 @@ use key::{Borrowed, Owned, Spot};
 /// ```
 #[must_use = "an entry adds nothing before a verb, such as `add` or `put`"]
 pub struct Entry<'q, K, V, X> {
-    target: Target<'q, K, V, X>,
+    core: &'q Arc<Core<K, V>>,
+    key: X,
+    /// That of the queue, if none was named.
+    level: Option<Level>,
+    delay: Option<Wait>,
     patience: Patience,
     receipts: Option<Box<Receipts>>,
 }
@@ -138,11 +143,11 @@ impl<K, V> KeyHandle<K, V> {
 impl<'q, K, V, X> Entry<'q, K, V, X> {
     #[inline]
     fn new(core: &'q Arc<Core<K, V>>, key: X) -> Self {
-        let level = core.default_level();
-        let at = Spot { core, level };
-        let delay = None;
         Entry {
-            target: Target { at, key, delay },
+            core,
+            key,
+            level: None,
+            delay: None,
             patience: Patience::Now,
             receipts: None,
         }
@@ -173,7 +178,7 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
     #[doc(alias("add_with_priority", "priority", "urgent"))]
     #[inline]
     pub fn level(mut self, level: usize) -> Self {
-        self.target.at.level = self.target.at.core.clamp_level(level);
+        self.level = Some(self.core.clamp_level(level));
         self
     }
 
@@ -205,7 +210,7 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
     #[doc(alias = "schedule")]
     #[inline]
     pub fn after(mut self, delay: Duration) -> Self {
-        self.target.delay = Some(delay.into());
+        self.delay = Some(delay.into());
         self
     }
 
@@ -240,7 +245,7 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
     #[doc(alias("maxWait", "max_wait", "quiet"))]
     #[inline]
     pub fn debounce(mut self, quiet: Duration, limit: Duration) -> Self {
-        self.target.delay = Some(Wait {
+        self.delay = Some(Wait {
             delay: quiet,
             limit: Some(limit),
         });
@@ -316,7 +321,7 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
     #[doc(alias("ack", "acknowledge"))]
     #[inline]
     pub fn tracked(mut self) -> (Self, Receipt) {
-        let values = self.target.at.core.values();
+        let values = self.core.values();
         assert!(
             values.is_some(),
             "tracked adds need a queue with `Builder::merge`"
@@ -330,8 +335,8 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
 impl<K, V, X> fmt::Debug for Entry<'_, K, V, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry")
-            .field("level", &self.target.at.level)
-            .field("delay", &self.target.delay)
+            .field("level", &self.level)
+            .field("delay", &self.delay)
             .field("patience", &self.patience)
             .finish_non_exhaustive()
     }

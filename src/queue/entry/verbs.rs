@@ -1,9 +1,9 @@
 //! The verbs of an [`Entry`].
 
-use super::admission::{Attempt, run_async};
+use super::admission::{Attempt, Patience, run_async};
 use super::edit::{Adding, Edit, Put, Touch, Update};
-use super::key::EntryKey;
-use super::{Entry, Full};
+use super::key::{EntryKey, Spot};
+use super::{Entry, Full, Target};
 use crate::Added;
 
 /// What was added, or what there was no room for.
@@ -23,9 +23,17 @@ where
     /// # Panics
     ///
     /// Panics if `Hash`, `Eq` or the copy of a borrowed key panics; then nothing was added.
-    #[inline]
+    // In line, where the compiler sees which settings were made: an entry without any costs nothing then.
+    #[inline(always)]
     pub fn add(self) -> Added {
-        self.carry(Touch)
+        let is_plain = self.level.is_none()
+            && self.delay.is_none()
+            && matches!(self.patience, Patience::Now)
+            && self.receipts.is_none();
+        match is_plain {
+            true => self.key.add_plain(self.core),
+            false => self.carry(Touch),
+        }
     }
 
     /// Adds the key like [`add`](Self::add), unless the queue has no room for it, or others wait for room (B1, B2): then it
@@ -229,8 +237,13 @@ where
 impl<'q, K, V, X> Entry<'q, K, V, X> {
     #[inline]
     fn with<E>(self, edit: E) -> Adding<'q, K, V, X, E> {
+        let Entry {
+            core, key, delay, ..
+        } = self;
+        let level = self.level.unwrap_or_else(|| core.default_level());
+        let at = Spot { core, level };
         Adding {
-            target: self.target,
+            target: Target { at, key, delay },
             edit,
             receipts: self.receipts,
         }

@@ -94,7 +94,7 @@ where
     }
 
     fn add_ref(&self, key: &Q) {
-        self.add_ref(key);
+        self.entry_ref(key).add();
     }
 
     fn get(&self) -> Option<Self::Item<'_>> {

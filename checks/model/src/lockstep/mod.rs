@@ -133,7 +133,7 @@ impl<'q> Lockstep<'q> {
             Op::Enter(number, how) => self.enter(self.id(number), how),
             Op::AddRef(number) => {
                 let id = self.id(number);
-                let added = self.queue.add_ref(&self.key(id));
+                let added = self.queue.entry_ref(&self.key(id)).add();
                 self.added(id, added);
             }
             Op::AddAll {
