@@ -51,8 +51,14 @@ impl<K> Node<K> {
 
     /// Returns whether the key is queued, processing or delayed.
     pub(crate) fn is_known(&self) -> bool {
+        self.known().is_some()
+    }
+
+    /// Returns the state of a key that is queued, processing or delayed.
+    pub(crate) fn known(&self) -> Option<State> {
         // In this order: a retry sets a delay before its key becomes idle.
-        self.state.phase() != State::Idle || self.delay.due().is_some()
+        let phase = self.state.phase();
+        (phase != State::Idle || self.delay.due().is_some()).then_some(phase)
     }
 
     /// Returns whether the key waits for a retry.

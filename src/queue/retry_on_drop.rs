@@ -52,8 +52,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
     /// let queue = WorkQueue::from_iter(["7", "seven"]);
     /// assert!(work(&queue).is_ok());
     /// assert!(work(&queue).is_err());
-    /// assert_eq!(queue.state("7"), State::Idle);
-    /// assert_eq!(queue.state("seven"), State::Queued);
+    /// assert_eq!(queue.state("7"), None);
+    /// assert_eq!(queue.state("seven"), Some(State::Queued));
     /// ```
     ///
     /// In a task:

@@ -27,11 +27,7 @@ where
     let first = NEXT.fetch_add(100, Ordering::Relaxed);
     let new = |n| key(first + n);
     let _ = (queue.len(), queue.is_empty());
-    let _ = (
-        queue.counts(),
-        queue.state(&new(0)),
-        queue.contains(&new(0)),
-    );
+    let _ = (queue.counts(), queue.state(&new(0)));
     (0..20).for_each(|n| _ = queue.add(new(n)));
     queue.entry(new(21)).level(0).add();
     let _ = queue.entry(new(22)).try_add();

@@ -165,7 +165,7 @@ impl Run {
         for (place, id) in begun.into_iter().enumerate() {
             let added = match self.hook {
                 // C14: of those that were taken together, each was added or not.
-                Hook::Eq if !whole => self.queue.state(&self.world.key(id)) == State::Queued,
+                Hook::Eq if !whole => self.queue.state(&self.world.key(id)) == Some(State::Queued),
                 hook => whole || place < last || hook == Hook::Drop,
             };
             if added && !self.model.contains(&id) {
@@ -414,6 +414,6 @@ fn a_tracked_entry_of_a_queue_without_values_panics() {
     let text = "tracked adds need a queue with `Builder::merge`";
     assert_eq!(panics(|| queue.entry(1).tracked()), text);
     assert_eq!(panics(|| handle.entry().tracked()), text);
-    assert_eq!((queue.len(), queue.contains(&1)), (0, false));
+    assert_eq!((queue.len(), queue.state(&1)), (0, None));
     assert_eq!(queue.entry(1).try_add(), Ok(Added::Queued));
 }

@@ -32,7 +32,7 @@ fn fail(queue: &Queue, delay: Duration) {
 
 #[track_caller]
 fn assert_waits(queue: &Queue, time: &MockClock) {
-    assert_eq!((queue.len(), queue.state(&1)), (0, State::Idle));
+    assert_eq!((queue.len(), queue.state(&1)), (0, Some(State::Idle)));
     assert_eq!(queue.counts().retrying, 1);
     assert!(after(queue, time, HOUR - MS).is_empty());
     assert_eq!(after(queue, time, MS), [1]);

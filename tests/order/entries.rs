@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, secs};
 use crate::common::{Task, eventually, waiting_adds, watchdog};
-use keyqueue::{Added, Entry, Full, State, WorkQueue};
+use keyqueue::{Added, Entry, Full, WorkQueue};
 
 type Queue = WorkQueue<String>;
 
@@ -96,7 +96,7 @@ fn what_is_refused_comes_back_and_nothing_has_changed() {
         assert!(std::ptr::eq(refused, &handle));
     }
     for key in ["owned", "borrowed", "handle"] {
-        assert!(!queue.contains(key), "{key}");
+        assert!(queue.state(key).is_none(), "{key}");
     }
     queue.get().unwrap().done();
     assert_eq!(queue.entry_ref("new").try_add(), Ok(Added::Queued));
@@ -134,7 +134,7 @@ fn a_delay_takes_room_when_it_is_set_and_waits_for_it() {
         let wait = scope.spawn(|| handle.entry().after(secs(1)).level(0).wait().add());
         eventually("the add waits for room", || waiting_adds(&queue) == 1);
         assert!(!wait.is_finished());
-        assert!(!queue.contains("b"));
+        assert!(queue.state("b").is_none());
         assert!(queue.cancel("a"));
         assert_eq!(wait.join().unwrap(), Added::Delayed);
     });
@@ -146,7 +146,7 @@ fn a_delay_takes_room_when_it_is_set_and_waits_for_it() {
     assert_eq!(queue.get().unwrap().level(), 0);
     drop(d);
     assert_eq!(c.output(), Added::Delayed);
-    assert_eq!((queue.state("d"), queue.counts().delayed), (State::Idle, 1));
+    assert_eq!((queue.state("d"), queue.counts().delayed), (None, 1));
 }
 
 #[test] // V6, S1

@@ -410,7 +410,7 @@ fn compact_expire_empty() {
     insert(&queue, &[("foo1", 10), ("foo2", 10)]);
     assert_eq!(after(&queue, &time, ms(10)), ["foo1", "foo2"]);
     queue.shrink();
-    assert!(!queue.contains("foo1") && !queue.contains("foo2"));
+    assert!(queue.state("foo1").is_none() && queue.state("foo2").is_none());
     assert_eq!(pending(&queue), 0);
 }
 
@@ -420,7 +420,7 @@ fn compact_remove_empty() {
     insert(&queue, &[("foo1", 10), ("foo2", 10)]);
     assert!(queue.cancel("foo1") && queue.cancel("foo2"));
     queue.shrink();
-    assert!(!queue.contains("foo1") && !queue.contains("foo2"));
+    assert!(queue.state("foo1").is_none() && queue.state("foo2").is_none());
     assert_eq!(pending(&queue), 0);
 }
 
@@ -435,7 +435,7 @@ fn compact_remove_remapped_keys() {
     insert(&queue, &[("foo5", 10)]);
     assert!(queue.cancel("foo3") && queue.cancel("foo4"));
     queue.shrink();
-    assert!(!queue.contains("foo3") && !queue.contains("foo4"));
+    assert!(queue.state("foo3").is_none() && queue.state("foo4").is_none());
     assert_eq!(pending(&queue), 1);
     assert_eq!(after(&queue, &time, ms(10)), ["foo5"]);
 }

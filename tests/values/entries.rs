@@ -10,8 +10,7 @@ use crate::common::{Task, eventually, waiting_adds, watchdog};
 use pollster::block_on;
 
 use keyqueue::{
-    Added, Clock, Ended, Entry, Full, GetError, KeyHandle, MockClock, Receipt, State, WorkQueue,
-    merge,
+    Added, Clock, Ended, Entry, Full, GetError, KeyHandle, MockClock, Receipt, WorkQueue, merge,
 };
 
 type Lists = WorkQueue<String, Vec<u32>>;
@@ -182,7 +181,7 @@ fn what_is_refused_comes_back_and_nothing_has_changed() {
         assert!(entry().within(soon).try_update(Vec::clear).is_err());
     }
     for key in ["owned", "borrowed", "handle"] {
-        assert!(!queue.contains(&key.to_owned()), "{key}");
+        assert!(queue.state(&key.to_owned()).is_none(), "{key}");
     }
     assert_eq!(queue.get().unwrap().key(), "full");
     assert!(
@@ -258,7 +257,7 @@ fn a_delayed_put_that_waits_for_room_is_delayed_once_there_is_some() {
         });
         eventually("the add waits for room", || waiting_adds(&queue) == 1);
         assert!(!wait.is_finished());
-        assert_eq!(queue.state(&"a".to_owned()), State::Idle);
+        assert_eq!(queue.state(&"a".to_owned()), None);
         queue.get().unwrap().done();
         assert_eq!(wait.join().unwrap(), Added::Delayed);
     });
@@ -283,7 +282,7 @@ fn a_task_that_is_cancelled_while_it_waits_has_added_nothing() {
     put.assert_pending();
     queue.get().unwrap().done();
     assert_eq!(put.output(), Added::Queued);
-    assert!(!queue.contains(&"a".to_owned()));
+    assert!(queue.state(&"a".to_owned()).is_none());
     let item = queue.get().unwrap();
     assert_eq!((item.level(), item.value()), (0, &vec![2]));
 }
@@ -337,7 +336,7 @@ fn a_queue_that_is_shut_down_refuses_every_combination() {
         assert_eq!(ends, [Some(Ended::Dropped); 3]);
     }
     assert_eq!(queue.try_iter().count(), 1);
-    assert!(!queue.contains(&"b".to_owned()) && !queue.contains(&"c".to_owned()));
+    assert!(queue.state(&"b".to_owned()).is_none() && queue.state(&"c".to_owned()).is_none());
 }
 
 #[test] // V6, B1

@@ -194,12 +194,12 @@ fn step<'q>(run: &mut Run, queue: &'q Queue, random: &mut fastrand::Rng, held: &
         }
         20 => {
             let state = queue.state(&key);
-            if queue.cancel(&key) && !matches!(state, State::Queued | State::Dirty) {
+            if queue.cancel(&key) && !matches!(state, Some(State::Queued | State::Dirty)) {
                 run.drop_waiting(key);
             }
         }
         21 if random.u8(..4) == 0 => {
-            let queued = |key: &u32| queue.state(key) == State::Queued;
+            let queued = |key: &u32| queue.state(key) == Some(State::Queued);
             let queued: Vec<_> = (0..KEYS).filter(queued).collect();
             queue.clear();
             queued.into_iter().for_each(|key| run.drop_waiting(key));
@@ -314,7 +314,8 @@ fn run(seed: u64) {
         0 => {
             queue.shut_down();
             // The delays are dropped.
-            let is_left = |key: &u32| !matches!(queue.state(key), State::Queued | State::Dirty);
+            let is_left =
+                |key: &u32| !matches!(queue.state(key), Some(State::Queued | State::Dirty));
             keys.into_iter()
                 .filter(is_left)
                 .for_each(|key| run.drop_waiting(key));

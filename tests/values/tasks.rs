@@ -19,7 +19,7 @@ fn cancelled_work_puts_its_value_back_under_newer_ones() {
         pending::<()>().await;
     });
     let task = Task::waiting(Box::pin(work));
-    assert_eq!(queue.state(&"a"), State::Processing);
+    assert_eq!(queue.state(&"a"), Some(State::Processing));
     queue.put("a", vec![3]);
     drop(task);
     assert_eq!(receipt.ended(), None);

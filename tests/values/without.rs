@@ -74,7 +74,7 @@ fn a_remove_takes_nothing_back() {
         (queue.remove("a"), queue.remove("b"), queue.remove("c")),
         (None, None, None)
     );
-    assert_eq!(queue.state("a"), State::Queued);
+    assert_eq!(queue.state("a"), Some(State::Queued));
     assert!(queue.cancel("b"), "the delay is still there");
     assert_eq!(*queue.try_get().unwrap(), "a");
     assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
@@ -98,7 +98,7 @@ fn there_is_no_value_and_no_receipt() {
         assert!(text.contains(expected), "{text}");
     }
     assert!(catch_unwind(AssertUnwindSafe(|| *item.value_mut())).is_err());
-    assert!(!queue.contains(&2));
+    assert!(queue.state(&2).is_none());
     queue.shut_down();
     assert_eq!(item.retry(), Added::ShutDown);
     let left = queue.take_left();

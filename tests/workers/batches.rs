@@ -360,7 +360,7 @@ fn a_key_is_finished_when_its_part_is_settled_and_uses_its_groups_limit_until_th
                 Ok(())
             }
         });
-        let (idle, held, queued) = (State::Idle, State::Processing, State::Queued);
+        let (idle, held, queued) = (None, Some(State::Processing), Some(State::Queued));
         let seen = states.lock().unwrap();
         let all = vec![held, held, held, held, queued, queued];
         assert_eq!(seen[0], (vec![0, 1, 2, 3], all, false), "{way:?}");

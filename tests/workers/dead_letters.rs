@@ -460,7 +460,7 @@ fn a_store_is_shared_by_workers_of_several_queues() {
         queues
             .iter()
             .zip(1..)
-            .all(|(queue, key)| queue.contains(&key))
+            .all(|(queue, key)| queue.state(&key).is_some())
     );
 }
 

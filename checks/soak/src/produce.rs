@@ -158,7 +158,11 @@ impl<'l, V: Carried> Producer<'l, V> {
         // Its keys are those whose numbers have this rest.
         let own = (life.plan.keys - place).div_ceil(step);
         let key = life.ledger.key(place + step * fastrand::u64(..own));
-        if life.queue.state(&key) != State::Idle {
+        if life
+            .queue
+            .state(&key)
+            .is_some_and(|state| state != State::Idle)
+        {
             thread::yield_now();
             return true;
         }
@@ -268,7 +272,7 @@ impl<V: Carried> Producer<'_, V> {
             56 => _ = queue.num_requeues(&key),
             57 => _ = queue.fire_due(),
             58 => _ = (queue.len(), queue.is_empty(), queue.counts()),
-            59 => _ = queue.contains(&key),
+            59 => _ = queue.state(&key),
             60 if small => check_snapshot(self.life),
             61 | 62 if small => _ = (queue.groups::<u64>(), queue.counts()),
             _ => queue.shrink(),

@@ -294,7 +294,7 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
         let (some, many) = marks.unconfirmed();
         if is_again && (many || some && confirmed.elapsed() >= CONFIRM) {
             if shared.acks.settled(&shared.client, tenure).await {
-                marks.confirmed(|key| shared.queue.contains(key));
+                marks.confirmed(|key| shared.queue.state(key).is_some());
             }
             confirmed = Instant::now();
         }
@@ -381,7 +381,7 @@ fn put(
                 shared.acks.send(tenure, message.reply);
                 return Ok(());
             }
-            if tenure.is_suspect(sequence) && !shared.queue.contains(&*key) {
+            if tenure.is_suspect(sequence) && shared.queue.state(&*key).is_none() {
                 tenure.attempts.expect(token);
             }
             let mut load = Load::new(tenure, message);

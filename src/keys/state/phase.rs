@@ -10,7 +10,7 @@ use std::fmt;
 #[non_exhaustive]
 pub enum State {
     // In the order of their bits in the word.
-    /// Neither queued nor processing: unknown to the queue, done, or waiting for its delay.
+    /// Neither queued nor processing: the key waits for its delay.
     Idle,
     /// Queued.
     Queued,

@@ -80,7 +80,7 @@ fn what_a_group_has_waiting_is_taken_back_whatever_it_waits_for() {
         assert_eq!(taken, expected, "{nth}");
         assert_eq!(queue.counts().queued, 2, "{nth} {counts:?}");
         assert_eq!((queue.counts().delayed, queue.counts().processing), (1, 1));
-        assert_eq!(queue.state(&("a", 0)), State::Processing);
+        assert_eq!(queue.state(&("a", 0)), Some(State::Processing));
         assert_eq!(sorted(queue.take_group(&"a")), []);
         // Their room is free again, and they can be added as before.
         for number in 0..5 {

@@ -101,7 +101,7 @@ fn fuzz(seed: u64) {
             let delay = random.u64(0..20).saturating_sub(10);
             let mut all_owed = all_owed.lock().unwrap();
             let owed = all_owed.entry(key).or_default();
-            if matches!(queue.state(&key), State::Queued | State::Dirty) {
+            if matches!(queue.state(&key), Some(State::Queued | State::Dirty)) {
                 // Its delay may have ended.
                 owed.due = owed.due.or(owed.delayed.take());
             }

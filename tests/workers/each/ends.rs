@@ -71,7 +71,7 @@ fn a_future_that_is_cancelled_after_the_last_message_leaves_nothing_and_its_rece
             assert!(queue.shut_down().is_nothing());
         }
         drop(run);
-        assert_eq!(queue.state(&1), State::Idle);
+        assert_eq!(queue.state(&1), None);
         assert!(queue.shut_down().is_nothing());
     }
 }

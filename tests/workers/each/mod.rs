@@ -20,7 +20,7 @@ use crate::jobs::{WAYS, Way};
 use keyqueue::limiter::{ItemExponentialFailure, ItemFastSlow, RateLimiter};
 use keyqueue::worker::{DeadLetters, GivenUp, IntoVerdict, Job, Outcome, Turn, Verdict, Workers};
 use keyqueue::{
-    Added, Builder, Clock, Ended, LeftReason, MockClock, Receipt, State, UpTo, WorkQueue, merge,
+    Added, Builder, Clock, Ended, LeftReason, MockClock, Receipt, UpTo, WorkQueue, merge,
 };
 
 type List = Vec<u32>;
