@@ -1,5 +1,7 @@
 //! Taking back what is queued.
 
+use std::iter;
+
 use crate::{Ended, Item, WorkQueue};
 
 impl<K, V, S> WorkQueue<K, V, S> {
@@ -30,7 +32,10 @@ impl<K, V, S> WorkQueue<K, V, S> {
     pub fn clear(&self) -> usize {
         let drop = |mut item: Item<'_, K, V>| item.end_as(Ended::Dropped);
         match self.core.groups() {
-            None => self.try_iter().take(self.len()).map(drop).count(),
+            None => iter::from_fn(|| self.try_get().ok())
+                .take(self.len())
+                .map(drop)
+                .count(),
             Some(groups) => {
                 let taken = self.core.take_groups(groups);
                 let items = taken.into_iter().map(|held| Item::of(self.source(), held));

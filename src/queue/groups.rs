@@ -30,7 +30,8 @@ impl<K: Send + Sync + 'static, V, S> Builder<K, V, S> {
     /// # use keyqueue::WorkQueue;
     /// let queue = WorkQueue::builder().group_by(|key: &(&str, u32)| key.0).build()?;
     /// queue.add_all([("big", 1), ("big", 2), ("big", 3), ("small", 1)]);
-    /// let order: Vec<_> = queue.try_iter().map(|item| *item).collect();
+    /// queue.shut_down();
+    /// let order: Vec<_> = queue.iter().map(|item| *item).collect();
     /// assert_eq!(order, [("big", 1), ("small", 1), ("big", 2), ("big", 3)]);
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
@@ -75,7 +76,8 @@ impl<K: Send + Sync + 'static, V, S> Builder<K, V, S> {
     /// let builder = WorkQueue::builder().group_by(|key: &(&'static str, u32)| key.0);
     /// let queue = builder.group_weight(|group: &&str| if *group == "paid" { 2 } else { 1 }).build()?;
     /// queue.add_all([("free", 1), ("free", 2), ("paid", 1), ("paid", 2), ("paid", 3)]);
-    /// let order: Vec<_> = queue.try_iter().map(|item| item.0).collect();
+    /// queue.shut_down();
+    /// let order: Vec<_> = queue.iter().map(|item| item.0).collect();
     /// assert_eq!(order, ["free", "paid", "paid", "free", "paid"]);
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
@@ -111,7 +113,7 @@ impl<K: Send + Sync + 'static, V, S> Builder<K, V, S> {
     /// let builder = WorkQueue::builder().clock(clock).manual_timers();
     /// let queue = builder.group_by(|key: &(&str, u32)| key.0).group_rate(1.0, 2).build()?;
     /// queue.add_all([("big", 1), ("big", 2), ("big", 3), ("small", 1)]);
-    /// let order: Vec<_> = queue.try_iter().map(|item| *item).collect();
+    /// let order = [(); 3].map(|()| *queue.try_get().unwrap());
     /// assert_eq!(order, [("big", 1), ("small", 1), ("big", 2)]);
     /// time.advance(Duration::from_secs(1));
     /// assert_eq!(*queue.try_get().unwrap(), ("big", 3));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::iter::{self, FusedIterator};
+use std::iter::FusedIterator;
 
 use crate::queue::open::Source;
 use crate::{Item, WorkQueue};
@@ -26,19 +26,6 @@ impl<K, V, S> WorkQueue<K, V, S> {
         Iter {
             queue: self.source(),
         }
-    }
-
-    /// Returns an iterator that takes keys by [`try_get`](Self::try_get): it ends when nothing is
-    /// queued, and continues if `next` is called after another add.
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// let queue = WorkQueue::from_iter([1, 2]);
-    /// assert_eq!(queue.try_iter().map(|item| *item).sum::<u64>(), 3);
-    /// assert!(queue.try_iter().next().is_none());
-    /// ```
-    pub fn try_iter(&self) -> impl Iterator<Item = Item<'_, K, V>> {
-        iter::from_fn(|| self.try_get().ok())
     }
 }
 

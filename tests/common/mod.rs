@@ -20,6 +20,7 @@ pub(crate) mod timed;
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::iter;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::process::Command;
@@ -30,7 +31,7 @@ use std::thread;
 
 pub(crate) use rig::{eventually, watchdog};
 
-use keyqueue::{DefaultHasher, GetError, Remaining, WorkQueue};
+use keyqueue::{DefaultHasher, GetError, Item, Remaining, WorkQueue};
 
 /// `n`, and a hundredth of it under Miri; one at least. Miri interprets: a hundredth takes it
 /// longer than the whole takes a processor.
@@ -217,9 +218,14 @@ pub(crate) fn with_these_queues(configs: &[Config], body: impl Fn(&Config)) {
     }
 }
 
+/// The keys that are queued, as far as they may be delivered now.
+pub(crate) fn there<K, V, S>(queue: &WorkQueue<K, V, S>) -> impl Iterator<Item = Item<'_, K, V>> {
+    iter::from_fn(|| queue.try_get().ok())
+}
+
 /// Takes every queued key, one after the other, each done before the next.
 pub(crate) fn take_all<K: Clone, V, S>(queue: &WorkQueue<K, V, S>) -> Vec<K> {
-    queue.try_iter().map(|item| item.key().clone()).collect()
+    there(queue).map(|item| item.key().clone()).collect()
 }
 
 /// Fails if a key is queued, or if the queue is shut down.

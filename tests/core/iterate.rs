@@ -24,20 +24,6 @@ fn a_loop_over_a_queue_waits_for_keys_and_ends_with_it() {
 }
 
 #[test]
-fn a_loop_over_what_is_there_does_not_wait() {
-    with_queues(|config| {
-        let queue = config.queue::<u64>();
-        let mut there = queue.try_iter();
-        assert!(there.next().is_none());
-        queue.add_all(0..3);
-        assert_eq!(*there.next().unwrap(), 0);
-        assert_eq!(there.by_ref().map(|item| *item).collect::<Vec<_>>(), [1, 2]);
-        queue.add(3);
-        assert_eq!(there.count(), 1, "it goes on after another add");
-    });
-}
-
-#[test]
 fn a_queue_is_made_and_extended_from_an_iterator() {
     let mut queue: WorkQueue<u64> = [1, 2, 1].into_iter().collect();
     queue.extend([2, 3]);

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, secs};
-use crate::common::{scaled, take_all};
+use crate::common::{scaled, take_all, there};
 use keyqueue::{Added, Clock, Counts, Cursor, Listed, State, WorkQueue, merge};
 
 /// The keys on all pages, the number of pages, and what was counted.
@@ -43,7 +43,7 @@ fn all_pages_of(queue: WorkQueue<u64>) {
     queue.add_all(0..queued);
     queue.entry(queued / 2).level(0).add();
     (queued..queued + delayed).for_each(|key| _ = queue.add_after(key, HOUR));
-    let held: Vec<_> = queue.try_iter().take(scaled(20)).collect();
+    let held: Vec<_> = there(&queue).take(scaled(20)).collect();
     queue.add(*held[0]);
     for max in [1, 16, 100, usize::MAX - 16] {
         let (all, count, counts) = pages(&queue, Listed::All, max);

@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::common::calls::everything;
 use crate::common::timed::{MS, built};
-use crate::common::{eventually, scaled, watchdog};
+use crate::common::{eventually, scaled, there, watchdog};
 use keyqueue::{Added, Builder, WorkQueue};
 
 type Queue = WorkQueue<Key>;
@@ -110,7 +110,7 @@ fn the_drop_of_a_key_may_call_the_queue_in_every_sweep() {
                 Key(n, None)
             });
             if n % 3 > 0 {
-                queue.try_iter().take(2).for_each(drop);
+                there(queue).take(2).for_each(drop);
             }
         }
         while queue.try_get().is_ok() {}

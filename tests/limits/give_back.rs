@@ -1,6 +1,7 @@
 //! Delays of a limiter that are not used (L14): a bucket gets its tokens back, and delivers at its rate
 //! however often keys are added. The test advances the clock, and does not sleep.
 
+use crate::common::there;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -42,7 +43,7 @@ fn deliveries((queue, time): (WorkQueue<u32>, MockClock), every: Duration, keys:
             assert!(queue.add_rate_limited(key).is_accepted());
         }
         queue.fire_due();
-        for item in queue.try_iter() {
+        for item in there(&queue) {
             delivered += 1;
             queue.forget(&item);
         }

@@ -5,8 +5,8 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::Task;
 use crate::common::timed::{HOUR, MS, built, ms};
+use crate::common::{Task, there};
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::{Added, Item, MockClock, RetryOnDrop, State, WorkQueue};
 
@@ -129,7 +129,7 @@ fn a_dropped_guard_of_a_dirty_key_causes_one_delivery() {
     let item = queue.get().unwrap().retry_on_drop();
     assert_eq!(queue.add("a"), Added::Deferred);
     drop(item);
-    assert_eq!(queue.try_iter().count(), 1);
+    assert_eq!(there(&queue).count(), 1);
 }
 
 #[test] // S1 S2 L1

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::common::alone;
 use crate::common::timed::{HOUR, built};
+use crate::common::{alone, there};
 use crate::{CACHE, assert_flat, million};
 use keyqueue::{Builder, MockClock, WorkQueue};
 use rig::heap::held;
@@ -136,7 +136,7 @@ fn a_million_keys_that_wait_are_given_back_after_an_abort() {
             let item = queue.try_get().unwrap();
             if what == "an interval" {
                 // All of them have been delivered, and are queued again.
-                queue.try_iter().for_each(drop);
+                there(&queue).for_each(drop);
                 queue.add_all(0..million());
             }
             (0..10_u64).for_each(|group| _ = queue.hold_group(&group, HOUR));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::calls::{Call, Calls};
 use crate::common::timed::{HOUR, built};
-use crate::common::{Task, poll, watchdog};
+use crate::common::{Task, poll, there, watchdog};
 use keyqueue::{Added, Builder, Full, WorkQueue};
 
 type Queue = WorkQueue<&'static str>;
@@ -139,7 +139,7 @@ fn what_was_accepted_is_never_refused() {
     let (queue, time) = built(|builder| builder.capacity(2));
     queue.add("a");
     queue.add("b");
-    let items: Vec<_> = queue.try_iter().take(2).collect();
+    let items: Vec<_> = there(&queue).take(2).collect();
     for key in ["c", "d"] {
         queue.entry(key).try_add().unwrap();
     }

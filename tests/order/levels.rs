@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::common::assert_nothing_queued;
 use crate::common::timed::{MS, NS};
+use crate::common::{assert_nothing_queued, there};
 use keyqueue::{Added, Builder, Clock, State, WorkQueue};
 
 type Queue = WorkQueue<u64>;
@@ -14,7 +14,7 @@ fn with(set: impl FnOnce(Builder<u64>) -> Builder<u64>) -> Queue {
 
 /// Takes every queued key, with its level.
 fn take_all(queue: &Queue) -> Vec<(u64, usize)> {
-    let taken = queue.try_iter().map(|item| (*item, item.level()));
+    let taken = there(&queue).map(|item| (*item, item.level()));
     taken.collect()
 }
 

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, ms, secs};
-use crate::common::{Task, eventually, waiting_adds, watchdog};
+use crate::common::{Task, eventually, there, waiting_adds, watchdog};
 use keyqueue::{Added, Full, WorkQueue, merge};
 
 const SOON: Duration = ms(1);
@@ -28,7 +28,7 @@ fn full_of_values() -> Lists {
 
 /// The keys that are queued, in their order.
 fn keys<V, S>(queue: &WorkQueue<&'static str, V, S>) -> Vec<&'static str> {
-    queue.try_iter().map(|item| *item).collect()
+    there(queue).map(|item| *item).collect()
 }
 
 #[test] // V6 B2 B3
@@ -236,9 +236,7 @@ fn puts_and_updates_with_a_limit_exceed_the_bound_or_come_back() {
     let merged = queue.entry("put").within(HOUR);
     assert_eq!(merged.try_put(vec![6]), Ok(Added::Merged));
     assert_eq!(handle.entry().within(HOUR).put(vec![7]), Added::Queued);
-    let lists = queue
-        .try_iter()
-        .map(|mut item| (*item, item.take().unwrap()));
+    let lists = there(&queue).map(|mut item| (*item, item.take().unwrap()));
     let lists: Vec<_> = lists.collect();
     assert_eq!(
         lists,

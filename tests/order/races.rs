@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::common::scaled;
+use crate::common::{scaled, there};
 use keyqueue::{Builder, WorkQueue};
 
 #[test] // P2: with any number of getters, counted over all of them
@@ -20,7 +20,7 @@ fn no_level_starves_with_many_getters() {
     (0..others).for_each(|key| _ = queue.entry(urgent + key).level(1).add());
     let deliveries: usize = thread::scope(|scope| {
         let getters: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| queue.try_iter().filter(|item| item.level() == 1).count()))
+            .map(|_| scope.spawn(|| there(&queue).filter(|item| item.level() == 1).count()))
             .collect();
         getters
             .into_iter()

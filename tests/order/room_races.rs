@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, ms};
-use crate::common::{scaled, watchdog};
+use crate::common::{scaled, there, watchdog};
 use keyqueue::{Added, Builder, DelayPolicy, Full, WorkQueue};
 
 const ROUNDS: u64 = scaled(20_000) as u64;
@@ -154,7 +154,7 @@ fn keeps_its_room(seed: u64, set: impl Fn(Builder<u64>) -> Builder<u64>) {
     // And no key is lost.
     for _ in 0..50 {
         turn();
-        queue.try_iter().for_each(drop);
+        there(&queue).for_each(drop);
     }
     let counts = queue.counts();
     assert_eq!((counts.queued, counts.delayed), (0, 0), "seed {seed}");

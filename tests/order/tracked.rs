@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, ms};
-use crate::common::{Task, WakeCount, eventually, poll, waiting_adds, watchdog};
+use crate::common::{Task, WakeCount, eventually, poll, there, waiting_adds, watchdog};
 use keyqueue::{
     Added, Builder, Clock, Ended, Entry, Full, GetError, MockClock, Receipt, WorkQueue, merge,
 };
@@ -275,7 +275,7 @@ fn an_entry_that_is_refused_ends_its_receipt_and_gives_back_the_rest() {
         assert_eq!(put.join().unwrap(), Added::ShutDown);
         assert_eq!(receipt.ended(), DROPPED);
     });
-    assert_eq!(queue.try_iter().count(), 2);
+    assert_eq!(there(&queue).count(), 2);
     assert_eq!(over.wait(), Ended::Done);
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crate::common::counted::{Alive, Counted};
-use crate::common::{assert_nothing_queued, scaled, watchdog};
+use crate::common::{assert_nothing_queued, scaled, there, watchdog};
 use keyqueue::{Added, Full, WorkQueue};
 
 fn new_queue<K: Hash + Eq + Send + Sync + 'static>(capacity: u64) -> WorkQueue<K> {
@@ -210,6 +210,6 @@ fn into_iter() {
     for key in 0..100 {
         push(&queue, key).unwrap();
     }
-    assert!(queue.try_iter().map(|item| *item).eq(0..100));
+    assert!(there(&queue).map(|item| *item).eq(0..100));
     assert_nothing_queued(&queue);
 }

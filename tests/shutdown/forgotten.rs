@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::counted::{Alive, Counted};
 use crate::common::timed::{HOUR, built};
-use crate::common::{figures, scaled};
+use crate::common::{figures, scaled, there};
 use keyqueue::{Builder, GetError, WorkQueue};
 
 /// A key, or a group.
@@ -65,7 +65,7 @@ fn waiting(set: Set, hold: Option<Duration>) -> (Queue, Alive) {
     let key = |n: usize| alive.of(n as u64);
     let (queue, _time) = built(set);
     queue.add_all((0..10).map(key));
-    queue.try_iter().take(10).for_each(drop);
+    there(&queue).take(10).for_each(drop);
     queue.add_all((0..KEYS).map(key));
     for n in 0..10 {
         queue.add_after(key(KEYS + n), HOUR);
@@ -151,7 +151,7 @@ fn keys_that_are_delivered_after_a_shut_down_are_forgotten_though_their_interval
         queue.add_all((0..12).map(|n| alive.of(n)));
         queue.shut_down();
         for _ in 0..1000 {
-            queue.try_iter().for_each(drop);
+            there(&queue).for_each(drop);
             time.advance(HOUR / 10);
         }
         let end = queue.try_get().map(|item| item.0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::timed_lists;
 use crate::common::timed::{HOUR, secs};
-use crate::common::{Task, eventually, waiting_adds, watchdog};
+use crate::common::{Task, eventually, there, waiting_adds, watchdog};
 use pollster::block_on;
 
 use keyqueue::{
@@ -335,7 +335,7 @@ fn a_queue_that_is_shut_down_refuses_every_combination() {
         let ends = [first, second, third].map(|receipt| receipt.ended());
         assert_eq!(ends, [Some(Ended::Dropped); 3]);
     }
-    assert_eq!(queue.try_iter().count(), 1);
+    assert_eq!(there(&queue).count(), 1);
     assert!(queue.state(&"b".to_owned()).is_none() && queue.state(&"c".to_owned()).is_none());
 }
 
@@ -392,5 +392,5 @@ fn an_add_that_has_waited_long_enough_exceeds_the_bound_or_comes_back() {
         "a key without a value needs no room"
     );
     assert_eq!(queue.len(), 4);
-    assert_eq!(queue.try_iter().count(), 3, "c has no value");
+    assert_eq!(there(&queue).count(), 3, "c has no value");
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::tracked;
 use crate::common::counted::{Alive, Counted};
-use crate::common::scaled;
 use crate::common::timed::HOUR;
+use crate::common::{scaled, there};
 use keyqueue::{Builder, Clock, Ended, WorkQueue, merge};
 
 type Value = Vec<Counted<u32>>;
@@ -54,13 +54,13 @@ fn values_that_an_abort_has_discarded_are_dropped_by_a_shrink() {
             let queue = queue(set);
             let put = |key| tracked(&queue, key, vec![alive.of(key)]);
             let first: Vec<_> = (0..10).map(put).collect();
-            queue.try_iter().take(10).for_each(drop);
+            there(&queue).take(10).for_each(drop);
             let mut receipts: Vec<_> = (0..KEYS).map(put).collect();
             for key in 0..20 {
                 queue.entry(KEYS + key).after(HOUR).put(vec![alive.of(key)]);
             }
             (0..4_u32).for_each(|group| _ = queue.hold_group(&group, hold));
-            let mut items: Vec<_> = queue.try_iter().take(2).collect();
+            let mut items: Vec<_> = there(&queue).take(2).collect();
             receipts.extend(items.iter().map(|item| put(*item.key())));
             let left = queue.shut_down_now();
             assert_eq!((left.processing, left.delayed), (items.len(), 20), "{what}");
@@ -92,7 +92,7 @@ fn values_are_dropped_with_the_queue() {
             queue.put(key, vec![alive.of(key)]);
             queue.entry(key).after(HOUR).put(vec![alive.of(key)]);
         }
-        queue.try_iter().take(10).for_each(drop);
+        there(&queue).take(10).for_each(drop);
         (0..4_u32).for_each(|group| _ = queue.hold_group(&group, Duration::MAX));
         drop(queue);
         assert_eq!(alive.count(), 0, "{what}");

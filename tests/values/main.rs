@@ -27,6 +27,7 @@ mod types;
 mod without;
 mod workers;
 
+use crate::common::there;
 use std::hash::Hash;
 
 use keyqueue::{Builder, Clock, GetError, Item, MockClock, Receipt, WorkQueue, merge};
@@ -56,7 +57,7 @@ where
     V: Send + 'static,
 {
     let take = |mut item: Item<'_, K, V>| (item.key().clone(), item.take().expect("a value"));
-    queue.try_iter().map(take).collect()
+    there(queue).map(take).collect()
 }
 
 /// Puts a value, and returns its receipt.

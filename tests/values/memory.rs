@@ -2,6 +2,7 @@
 
 use super::deliveries;
 use crate::common::counted::Alive;
+use crate::common::there;
 use keyqueue::{WorkQueue, merge};
 
 const KEYS: u32 = crate::common::scaled(50_000) as u32;
@@ -20,7 +21,7 @@ fn values_of_many_keys_are_dropped_when_they_are_done() {
         }
         assert_eq!(alive.count() as u32, KEYS + KEYS.div_ceil(3));
         let mut keys = 0;
-        for item in queue.try_iter() {
+        for item in there(&queue) {
             keys += 1;
             assert_eq!(
                 item.value().len(),

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::common::Task;
 use crate::common::timed::HOUR;
+use crate::common::{Task, there};
 use keyqueue::{Added, Clock, Ended, Full, MockClock, WorkQueue, merge};
 
 type Key = (String, u32);
@@ -32,7 +32,7 @@ macro_rules! entry {
 }
 
 fn deliveries(queue: &Lists) -> Vec<(u32, Vec<u32>)> {
-    let items = queue.try_iter();
+    let items = there(queue);
     items
         .map(|mut item| (item.1, item.take().unwrap()))
         .collect()

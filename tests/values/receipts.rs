@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 use super::{deliveries, lists, timed_lists, tracked};
 use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, secs};
-use crate::common::{WakeCount, poll, watchdog};
+use crate::common::{WakeCount, poll, there, watchdog};
 use keyqueue::worker::{Outcome, Verdict, Workers};
 use keyqueue::{Added, Ended, Item, Receipt, WorkQueue, merge};
 
@@ -195,7 +195,7 @@ fn a_dropped_queue_ends_the_receipts_also_if_a_handle_lives() {
         let handle = keep_handle.then(|| queue.handle("a"));
         let receipts = [tracked(&queue, "a", vec![1]), tracked(&queue, "b", vec![1])];
         let delayed = [tracked(&queue, "c", vec![1])];
-        let mut items: Vec<_> = queue.try_iter().take(3).collect();
+        let mut items: Vec<_> = there(&queue).take(3).collect();
         let _ = items.pop().unwrap().retry_after(HOUR);
         items.into_iter().for_each(|item| _ = item.retry());
         drop(queue);

@@ -1,5 +1,6 @@
 //! Queues without values, in which each verb for values does what is left of it (V6, W9).
 
+use crate::common::there;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,7 +23,7 @@ fn a_put_is_an_add() {
     let item = queue.get().unwrap();
     assert_eq!((*item, queue.put(1, ())), (1, Added::Deferred));
     drop(item);
-    let keys: Vec<u64> = queue.try_iter().map(|item| *item).collect();
+    let keys: Vec<u64> = there(&queue).map(|item| *item).collect();
     assert_eq!(keys, [2, 1]);
     queue.shut_down();
     assert_eq!(queue.put(3, ()), Added::ShutDown);
@@ -42,7 +43,7 @@ fn an_update_is_an_add_and_runs_if_that_is_accepted() {
     assert_eq!((calls.get(), queue.len()), (4, 1));
     time.advance(secs(1));
     assert_eq!(queue.fire_due(), 1);
-    assert_eq!(queue.try_iter().count(), 2);
+    assert_eq!(there(&queue).count(), 2);
     queue.shut_down();
     assert_eq!(queue.entry(3).update(count), Added::ShutDown);
     assert_eq!(calls.get(), 4);

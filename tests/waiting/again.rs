@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, built, secs, timed};
-use crate::common::{Task, WakeCount, eventually, poll, poll_until_idle, scaled, watchdog};
+use crate::common::{Task, WakeCount, eventually, poll, poll_until_idle, scaled, there, watchdog};
 use keyqueue::{Batch, Builder, Clock, MockClock, UpTo, WorkQueue, merge};
 
 fn keys(batch: Option<Batch<'_, u64>>) -> Vec<u64> {
@@ -113,7 +113,7 @@ fn the_end_of_intervals_is_noticed_whoever_sees_it() {
     for by_an_add in [false, true] {
         let (queue, time) = built::<u64>(|builder| builder.min_interval(secs(1)));
         queue.add_all([1, 3, 5, 7, 9]);
-        assert_eq!(queue.try_iter().count(), 5);
+        assert_eq!(there(&queue).count(), 5);
         queue.add_all([1, 3, 5, 7]);
         queue.add(2);
         let batch = batch_after(5, &queue, || {
@@ -132,7 +132,7 @@ fn a_token_is_noticed() {
     // One token for four keys: it would be in vain to wait for more.
     let (queue, time) = of_two_groups(|builder| builder.group_rate(1.0, 4));
     queue.add_all([11, 13, 15, 17]);
-    assert_eq!(queue.try_iter().count(), 4);
+    assert_eq!(there(&queue).count(), 4);
     queue.add_all([2, 1, 3, 5, 7]);
     let batch = batch_after(5, &queue, || {
         time.advance(secs(1));
@@ -145,7 +145,7 @@ fn a_token_is_noticed() {
     let up_to = UpTo::new(9).linger(HOUR);
     let mut task = Task::waiting(Box::pin(queue.get_batch_async(up_to)));
     queue.add_all([2, 3, 4]);
-    assert_eq!(queue.try_iter().count(), 3);
+    assert_eq!(there(&queue).count(), 3);
     task.assert_pending(); // There is a key, and no token.
     let before = task.wakes();
     time.advance(secs(1));

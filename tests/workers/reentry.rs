@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::calls::everything;
 use crate::common::timed::MS;
-use crate::common::watchdog;
+use crate::common::{there, watchdog};
 use keyqueue::limiter::RateLimiter;
 use keyqueue::worker::{Outcome, Verdict, Workers};
 use keyqueue::{Added, Builder, WorkQueue};
@@ -91,7 +91,7 @@ fn a_limiter_may_call_the_queue() {
         assert_eq!(queue.add_rate_limited(1), Added::Delayed);
         assert_eq!(calling.calls(), 1);
         queue.add(2);
-        let mut items = queue.try_iter().filter(|item| **item == 2);
+        let mut items = there(&queue).filter(|item| **item == 2);
         let item = items.next().unwrap();
         drop(items);
         assert!(item.retry().is_accepted());

@@ -5,6 +5,7 @@
 //! Writes `tenants.svg` and `priorities.svg` into `src/docs/how_to`.
 
 use std::fs;
+use std::iter;
 use std::path::Path;
 use std::time::Instant;
 
@@ -37,10 +38,12 @@ fn tenants() -> Result<String> {
         queue.add_all((0..NOISY.1).map(|key| (NOISY.0, key)));
         queue.add_all((1..100).flat_map(|tenant| (0..10).map(move |key| (tenant, key))));
         let mut others = 0.0;
-        let deliveries = queue.try_iter().enumerate().map(|(at, item)| {
-            others += f64::from(u8::from(item.0 != NOISY.0));
-            (at as f64 + 1.0, others)
-        });
+        let deliveries = iter::from_fn(|| queue.try_get().ok())
+            .enumerate()
+            .map(|(at, item)| {
+                others += f64::from(u8::from(item.0 != NOISY.0));
+                (at as f64 + 1.0, others)
+            });
         // Every tenth point is enough.
         Ok(deliveries.step_by(10).collect())
     };

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::{grouped, keys};
-use crate::common::{Task, scaled, watchdog};
+use crate::common::{Task, scaled, there, watchdog};
 use keyqueue::WorkQueue;
 
 #[test] // G2
 fn a_limit_holds_and_delays_no_other_group() {
     let (queue, _) = grouped(|builder| builder.group_limit(2));
     queue.add_all(keys("a", 0..5).chain(keys("b", 0..1)));
-    let mut items: Vec<_> = queue.try_iter().take(9).collect();
+    let mut items: Vec<_> = there(&queue).take(9).collect();
     let held: Vec<_> = items.iter().map(|item| item.0).collect();
     assert_eq!(held, ["a", "b", "a"]);
     assert!(queue.try_get().is_err());
@@ -92,12 +92,12 @@ fn an_item_that_is_dropped_by_a_panic_makes_place() {
 fn a_limit_that_binds_cuts_a_turn_short() {
     let (queue, _) = grouped(|builder| builder.group_limit(2).group_weight(|_: &&str| 3));
     queue.add_all(keys("a", 0..4).chain(keys("b", 0..4)));
-    let mut items: Vec<_> = queue.try_iter().take(4).collect();
+    let mut items: Vec<_> = there(&queue).take(4).collect();
     let groups: Vec<_> = items.iter().map(|item| item.0).collect();
     assert_eq!(groups, ["a", "a", "b", "b"]);
     // The group that comes back has a whole turn, up to its limit.
     items.drain(..2).for_each(keyqueue::Item::done);
-    items.extend(queue.try_iter().take(2));
+    items.extend(there(&queue).take(2));
     assert_eq!((*items[2], *items[3]), (("a", 2), ("a", 3)));
     assert!(queue.try_get().is_err());
 }

@@ -9,6 +9,7 @@ mod longest;
 mod rates;
 mod turns;
 
+use crate::common::there;
 use crate::common::timed::built;
 use keyqueue::{Builder, MockClock, WorkQueue};
 
@@ -33,5 +34,5 @@ pub(crate) fn keys(
 
 /// The groups of the next deliveries, each done before the next.
 pub(crate) fn groups_of(queue: &Queue, n: usize) -> Vec<&'static str> {
-    queue.try_iter().take(n).map(|item| item.0).collect()
+    there(queue).take(n).map(|item| item.0).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Key, grouped, groups_of, keys, turns};
 use crate::common::timed::{built, secs};
-use crate::common::{Task, eventually, take_all};
+use crate::common::{Task, eventually, take_all, there};
 use keyqueue::{Added, WorkQueue};
 
 #[test] // G1
@@ -122,7 +122,7 @@ fn a_group_has_levels() {
 fn the_less_urgent_levels_of_a_group_take_turns() {
     let (queue, _) = grouped(|builder| builder.levels(3).starvation_limit(2));
     (0..12).for_each(|n| _ = queue.entry(("a", n)).level(n as usize % 3).add());
-    let levels: Vec<_> = queue.try_iter().take(8).map(|item| item.level()).collect();
+    let levels: Vec<_> = there(&queue).take(8).map(|item| item.level()).collect();
     assert_eq!(levels, [0, 1, 0, 2, 0, 1, 0, 2]);
 }
 
@@ -169,7 +169,7 @@ fn keys_with_values_take_turns() {
     queue.put(("a", 2), 2);
     queue.put(("b", 1), 3);
     queue.put(("a", 2), 4);
-    let order: Vec<_> = queue.try_iter().map(|item| *item.value()).collect();
+    let order: Vec<_> = there(&queue).map(|item| *item.value()).collect();
     assert_eq!(order, [1, 3, 24]);
 }
 
