@@ -12,6 +12,7 @@ use std::hash::{BuildHasherDefault, Hash};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Clock, MockClock, WorkQueue};
 use loom::sync::Arc;
 use loom::thread::JoinHandle;
@@ -25,12 +26,14 @@ pub type Queue = WorkQueue<u8, (), FixedHasher>;
 /// Its settings.
 pub type Settings<K = u8> = Builder<K, (), FixedHasher>;
 
-/// A queue of two shards, whose ring holds two keys unless `set`, which makes the settings, has another number.
+/// A queue of two shards, whose ring holds two keys and which retries without a delay, unless `set`, which makes the settings,
+/// says something else.
 pub fn queue_of<K: Hash + Eq + Send + Sync + 'static>(
     set: impl FnOnce(Settings<K>) -> Settings<K>,
 ) -> Arc<WorkQueue<K, (), FixedHasher>> {
     let builder = WorkQueue::<K>::builder()
         .hasher(FixedHasher::default())
+        .rate_limiter(NoLimit)
         .shards(2)
         .ring(2);
     Arc::new(set(builder).build().expect("the settings are in range"))

@@ -1,5 +1,6 @@
 //! Queues whose keys carry values, and values with witnesses.
 
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Builder, Clock, MockClock, Receipt, WorkQueue};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -72,10 +73,11 @@ impl Drop for Bag {
     }
 }
 
-/// A queue of two shards, whose ring holds two keys, with further settings.
+/// A queue of two shards, whose ring holds two keys and which retries without a delay, with further settings.
 pub fn values(set: impl FnOnce(Settings) -> Settings) -> Arc<Values> {
     let builder = WorkQueue::<u8>::builder()
         .hasher(FixedHasher::default())
+        .rate_limiter(NoLimit)
         .shards(2)
         .ring(2)
         .merge(Bag::append);

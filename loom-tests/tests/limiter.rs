@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use keyqueue::Clock;
 use keyqueue::limiter::{Bucket, ItemExponentialFailure, RateLimiter};
-use keyqueue_loom_tests::{check, spawn_with};
+use keyqueue::{Added, Clock, WorkQueue};
+use keyqueue_loom_tests::{FixedHasher, check, spawn_with};
 use loom::sync::Arc;
 
 const KEY: u8 = 1;
@@ -36,6 +36,25 @@ fn what_fails_after_a_forget_is_counted_and_what_failed_before_is_not() {
         // What is counted is also forgotten.
         limiter.forget(&KEY);
         assert_eq!(fail(&limiter), 0);
+    });
+}
+
+/// L15. Two threads are the first to fail in a queue without a limiter, and one of them looks before: each failure is counted,
+/// and forgotten.
+#[test]
+fn the_first_failures_of_a_queue_without_a_limiter_are_counted_and_forgotten() {
+    check("first_failures", 3, || {
+        let builder = WorkQueue::<u8>::builder().hasher(FixedHasher::default());
+        let builder = builder.shards(2).ring(2).clock(Clock::mock().0);
+        let queue = Arc::new(builder.manual_timers().build().unwrap());
+        let other = spawn_with(&queue, |queue| {
+            assert_eq!(queue.add_rate_limited(KEY), Added::Delayed);
+            queue.forget(&KEY);
+        });
+        assert!(queue.num_requeues(&KEY) <= 1);
+        assert_eq!(queue.add_rate_limited(2), Added::Delayed);
+        other.join().unwrap();
+        assert_eq!([KEY, 2].map(|key| queue.num_requeues(&key)), [0, 1]);
     });
 }
 

@@ -41,6 +41,7 @@ pub(crate) mod timing;
 pub(crate) mod values;
 mod waiting;
 
+use std::hash::Hash;
 use std::time::Duration;
 
 use crate::added::Added;
@@ -61,6 +62,7 @@ use crate::keys::seat::Seated;
 use crate::keys::slab::SideData;
 use crate::keys::state::Level;
 use crate::limiter::RateLimiter;
+use crate::limiter::unset::Unset;
 use crate::metrics::{Event, Recorder, Tally};
 use crate::sync::Arc;
 use crate::sync::atomic::AtomicUsize;
@@ -120,12 +122,12 @@ pub(crate) struct Settings {
 impl<K, V> Core<K, V> {
     pub(crate) fn new(
         mut settings: Settings,
-        limiter: Box<dyn RateLimiter<K>>,
+        limiter: Option<Box<dyn RateLimiter<K>>>,
         values: Option<Merging<V>>,
         mut groups: Option<Box<dyn GroupBy<K>>>,
     ) -> Arc<Self>
     where
-        K: Send + Sync + 'static,
+        K: Hash + Send + Sync + 'static,
         V: Send + 'static,
     {
         if groups.is_none() && (settings.order.has_levels() || settings.pacing.is_set()) {
@@ -156,10 +158,13 @@ impl<K, V> Core<K, V> {
     fn with(
         mut settings: Settings,
         watch: Option<Watch>,
-        limiter: Box<dyn RateLimiter<K>>,
+        limiter: Option<Box<dyn RateLimiter<K>>>,
         values: Option<Merging<V>>,
         groups: Option<Box<dyn GroupBy<K>>>,
-    ) -> Self {
+    ) -> Self
+    where
+        K: Hash + 'static,
+    {
         let side_data = SideData {
             timed: watch.is_some(),
             seated: groups.is_some(),
@@ -176,6 +181,7 @@ impl<K, V> Core<K, V> {
         let meeting = Meeting::new(settings.supersede, settings.wait_for_retries);
         let has_extras = !side_data.is_empty() || room.is_some();
         let clock = settings.clock.get_or_insert_default().clone();
+        let limiter = limiter.unwrap_or_else(|| Box::new(Unset::new(clock.clone())));
         let ordered = groups.map(|groups| {
             // SAFETY: the nodes have what `side_data` says.
             let seated = unsafe { Seated::new(side_data.timed) };

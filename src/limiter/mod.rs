@@ -15,6 +15,8 @@
 //! | [`WithMaxWait`] | the inner limiter's delay, up to a maximum | what the inner limiter does |
 //! | [`Jittered`] | a random part of the inner limiter's delay | what the inner limiter does |
 //!
+//! A queue that is built without a limiter has an [`ItemExponentialFailure`] from 5 ms to 1000 s (L15).
+//!
 //! A queue that does not use a delay gives it back ([`reserve`](RateLimiter::reserve), L14): adding a key
 //! whose delay is pending spends no token of a bucket.
 //!
@@ -46,6 +48,7 @@ mod jittered;
 mod max_of;
 mod max_wait;
 mod per_key;
+pub(crate) mod unset;
 
 use std::hash::Hash;
 use std::panic::resume_unwind;
@@ -239,9 +242,14 @@ pub fn default_controller<K: Hash + ?Sized + 'static>() -> MaxOf<K> {
 /// ```
 #[must_use]
 pub fn default_controller_with_clock<K: Hash + ?Sized + 'static>(clock: Clock) -> MaxOf<K> {
-    let (base, max) = (Duration::from_millis(5), Duration::from_secs(1000));
-    let exponential = ItemExponentialFailure::<K>::new(base, max).expect("these are in range");
     let bucket = Bucket::new(10.0, 100).expect("these are in range");
-    let exponential: Box<dyn RateLimiter<K>> = Box::new(exponential.with_clock(clock.clone()));
+    let exponential: Box<dyn RateLimiter<K>> = Box::new(usual_backoff(clock.clone()));
     MaxOf::new([exponential, Box::new(bucket.with_clock(clock))])
+}
+
+/// The back-off of client-go's default.
+fn usual_backoff<K: ?Sized>(clock: Clock) -> ItemExponentialFailure<K> {
+    let (base, max) = (Duration::from_millis(5), Duration::from_secs(1000));
+    let exponential = ItemExponentialFailure::new(base, max).expect("these are in range");
+    exponential.with_clock(clock)
 }

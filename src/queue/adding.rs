@@ -10,7 +10,7 @@ use crate::engine::many::in_chunks;
 use crate::engine::{Core, Settings};
 use crate::keys::hash::hash_of;
 use crate::keys::node::Pinned;
-use crate::limiter::{NoLimit, charge};
+use crate::limiter::charge;
 use crate::sync::{Arc, assert_unlocked};
 use crate::{Added, Builder, DefaultHasher, KeyHandle, WorkQueue};
 
@@ -19,7 +19,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> WorkQueue<K> {
     #[inline]
     #[must_use]
     pub fn new() -> Self {
-        let core = Core::new(Settings::default(), Box::new(NoLimit), None, None);
+        let core = Core::new(Settings::default(), None, None, None);
         WorkQueue::over(core, DefaultHasher::default())
     }
 

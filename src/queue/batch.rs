@@ -27,8 +27,7 @@ use crate::{Added, Item, RetryOnDrop};
 /// }
 /// let rest: Batch<'_, _> = items.collect();
 /// assert_eq!(rest.retry(), 0);
-/// let keys = queue.get_batch(10).unwrap();
-/// assert_eq!(keys.iter().map(|item| **item).collect::<Vec<_>>(), [2, 3, 4]);
+/// assert_eq!([1, 2, 3, 4].map(|key| queue.num_requeues(&key)), [0, 1, 1, 1]);
 /// ```
 #[must_use = "dropping the batch at once finishes all of its keys"]
 pub struct Batch<'q, K, V = ()> {
@@ -53,13 +52,16 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Batch<'_, K, V> {
     ///
     /// ```
     /// # use keyqueue::WorkQueue;
-    /// let queue = WorkQueue::from_iter([1, 2]);
+    /// # use keyqueue::limiter::NoLimit;
+    /// let queue = WorkQueue::builder().rate_limiter(NoLimit).build()?;
+    /// queue.add_all([1, 2]);
     /// let batch = queue.get_batch(10).unwrap();
     /// assert_eq!(batch.retry(), 0);
     /// let batch = queue.get_batch(10).unwrap();
     /// queue.shut_down();
     /// assert_eq!(batch.retry(), 2);
     /// assert_eq!(queue.take_left().len(), 2);
+    /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     ///
     /// # Panics
@@ -91,7 +93,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Batch<'_, K, V> {
     ///
     /// let queue = WorkQueue::from_iter(["7", "seven"]);
     /// assert!(commit(&queue).is_err());
-    /// assert_eq!(queue.len(), 2);
+    /// assert_eq!(["7", "seven"].map(|key| queue.num_requeues(&key)), [1, 1]);
     /// ```
     pub fn retry_on_drop(self) -> RetryOnDrop<Self> {
         RetryOnDrop::new(self, |batch| _ = batch.retry())

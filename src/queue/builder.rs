@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::{Core, Settings};
 use crate::fifo::groups::settings::{GroupBy, Pacing};
 use crate::fifo::order::Order;
-use crate::limiter::{NoLimit, RateLimiter};
+use crate::limiter::RateLimiter;
 use crate::metrics::Recorder;
 use crate::sync::{DEFAULT_RING, default_shards};
 use crate::values::Merging;
@@ -29,7 +29,8 @@ const MOST_SHARDS: usize = 1 << 16;
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<K, V = (), S = DefaultHasher> {
-    pub(crate) limiter: Box<dyn RateLimiter<K>>,
+    /// `None` backs off as [`Unset`](crate::limiter::unset::Unset) does.
+    pub(crate) limiter: Option<Box<dyn RateLimiter<K>>>,
     pub(crate) hasher: S,
     pub(crate) settings: Settings,
     /// How values are merged, if the keys carry some.
@@ -41,7 +42,7 @@ pub struct Builder<K, V = (), S = DefaultHasher> {
 impl<K> Builder<K> {
     pub(crate) fn new() -> Self {
         Builder {
-            limiter: Box::new(NoLimit),
+            limiter: None,
             hasher: DefaultHasher::default(),
             settings: Settings::default(),
             values: None,
@@ -72,8 +73,9 @@ impl<K, V, S> Builder<K, V, S> {
         }
     }
 
-    /// Delays retries by `limiter`. Default: [`NoLimit`], with which a key that fails is tried again immediately. A limiter that depends on time
-    /// should use the queue's clock (`with_clock`). To call methods of your limiter later, pass an `Arc` of it.
+    /// Delays retries by `limiter`. Default: [`ItemExponentialFailure`](crate::limiter::ItemExponentialFailure) from 5 ms to
+    /// 1000 s (L15); [`NoLimit`](crate::limiter::NoLimit) retries immediately. A limiter that depends on time should use
+    /// the queue's clock (`with_clock`). To call methods of your limiter later, pass an `Arc` of it.
     ///
     /// ```
     /// use keyqueue::WorkQueue;
@@ -87,7 +89,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
     pub fn rate_limiter(mut self, limiter: impl RateLimiter<K> + 'static) -> Self {
-        self.limiter = Box::new(limiter);
+        self.limiter = Some(Box::new(limiter));
         self
     }
 

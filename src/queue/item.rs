@@ -219,7 +219,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
     }
 
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
-    /// [`WorkQueue::add_rate_limited`](crate::WorkQueue::add_rate_limited). Without a limiter, the key is queued again at once.
+    /// [`WorkQueue::add_rate_limited`](crate::WorkQueue::add_rate_limited).
     #[doc(alias("nack", "reject", "requeue"))]
     #[must_use = "a key that is refused is not delivered again"]
     pub fn retry(mut self) -> Added {

@@ -11,8 +11,7 @@ use crate::{KeyHandle, WorkQueue};
 
 impl<'a, K, V, E> Workers<'a, K, V, E> {
     /// Creates workers over a queue. What fails is retried after the delay of the queue's
-    /// [`rate_limiter`](crate::Builder::rate_limiter), without one immediately, and forever unless there is a
-    /// [limit](Self::max_retries).
+    /// [`rate_limiter`](crate::Builder::rate_limiter), and forever unless there is a [limit](Self::max_retries).
     ///
     /// The workers hold the queue, which they keep open: it is not shut down when the last reference to it is
     /// dropped, but when these workers are, too.
@@ -82,7 +81,7 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
     ///     .run(|_| Err::<(), _>("no route"))?;
     /// assert_eq!(
     ///     failures.into_inner().unwrap(),
-    ///     ["pod: no route (attempt 1, the next in 0ns)", "pod: no route (attempt 2, given up)"],
+    ///     ["pod: no route (attempt 1, the next in 5ms)", "pod: no route (attempt 2, given up)"],
     /// );
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```

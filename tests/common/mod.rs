@@ -31,6 +31,7 @@ use std::thread;
 
 pub(crate) use rig::{eventually, watchdog};
 
+use keyqueue::limiter::NoLimit;
 use keyqueue::{DefaultHasher, GetError, Item, Remaining, WorkQueue};
 
 /// `n`, and a hundredth of it under Miri; one at least. Miri interprets: a hundredth takes it
@@ -221,6 +222,15 @@ pub(crate) fn with_these_queues(configs: &[Config], body: impl Fn(&Config)) {
 /// The keys that are queued, as far as they may be delivered now.
 pub(crate) fn there<K, V, S>(queue: &WorkQueue<K, V, S>) -> impl Iterator<Item = Item<'_, K, V>> {
     iter::from_fn(|| queue.try_get().ok())
+}
+
+/// A queue of these keys, which retries without a delay.
+pub(crate) fn eager<K: Hash + Eq + Send + Sync + 'static>(
+    keys: impl IntoIterator<Item = K>,
+) -> WorkQueue<K> {
+    let queue = WorkQueue::builder().rate_limiter(NoLimit).build().unwrap();
+    queue.add_all(keys);
+    queue
 }
 
 /// Takes every queued key, one after the other, each done before the next.

@@ -4,6 +4,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::take_all;
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Clock, MockClock, WorkQueue};
 
 pub(crate) const NS: Duration = Duration::from_nanos(1);
@@ -29,7 +30,9 @@ pub(crate) fn built<K: Hash + Eq + Send + Sync + 'static>(
     set: impl FnOnce(Builder<K>) -> Builder<K>,
 ) -> (WorkQueue<K>, MockClock) {
     let (clock, time) = Clock::mock();
-    let builder = set(WorkQueue::builder()).clock(clock).manual_timers();
+    let builder = set(WorkQueue::builder().rate_limiter(NoLimit))
+        .clock(clock)
+        .manual_timers();
     (builder.build().expect("in range"), time)
 }
 

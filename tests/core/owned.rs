@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, MS};
-use crate::common::{Task, scaled, take_all, waiting, watchdog};
+use crate::common::{Task, eager, scaled, take_all, waiting, watchdog};
 use keyqueue::limiter::default_controller_with_clock;
 use keyqueue::{Added, Clock, Ended, Item, UpTo, WorkQueue, merge};
 
@@ -174,7 +174,7 @@ fn owned_items_and_their_queue_are_dropped_at_the_same_time() {
     let _watchdog = watchdog(60);
     let alive = Alive::default();
     for _ in 0..scaled(500) {
-        let queue = WorkQueue::new();
+        let queue = eager([]);
         queue.add_all((0..4).map(|key| alive.of(key)));
         let handle = queue.handle(alive.of(0));
         let items = [(); 2].map(|()| queue.get().unwrap().into_owned());

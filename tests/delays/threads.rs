@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, MS, ms};
-use crate::common::{Task, eventually, panicking_waker, poll, take_all, threads, watchdog};
+use crate::common::{Task, eager, eventually, panicking_waker, poll, take_all, threads, watchdog};
 use keyqueue::{Added, Clock, WorkQueue};
 
 // ---- the thread's life ----------------------------------------------------------------------
@@ -19,7 +19,7 @@ use keyqueue::{Added, Clock, WorkQueue};
 fn a_queue_that_never_delays_has_no_thread() {
     crate::common::alone(|| {
         let before = threads("");
-        let queue = WorkQueue::<u64>::new();
+        let queue = eager::<u64>([]);
         let handle = queue.handle(1);
         assert_eq!(queue.add_after(1, Duration::ZERO), Added::Queued);
         assert_eq!(queue.get().unwrap().retry(), Added::Deferred);

@@ -45,6 +45,31 @@ fn a_retry_waits_as_long_as_the_limiter_says() {
     assert!(comes_after(&queue, &time, ms(10)));
 }
 
+#[test] // L15
+fn a_queue_without_a_limiter_backs_off_by_its_own_clock() {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let queue: Queue = builder.build().unwrap();
+    queue.forget(&1);
+    assert_eq!(queue.num_requeues(&1), 0);
+    queue.add(1);
+    for failures in 0..20 {
+        assert_eq!(queue.try_get().unwrap().retry(), Added::Delayed);
+        let delay = ms(5 << failures).min(ms(1_000_000));
+        assert!(comes_after(&queue, &time, delay), "{failures}");
+    }
+    // L12: twice the longest delay.
+    assert_eq!(queue.num_requeues(&1), 20);
+    time.advance(ms(1_000_000) + NS);
+    assert_eq!(queue.num_requeues(&1), 0);
+    queue.add_rate_limited(1);
+    queue.forget(&1);
+    assert_eq!(queue.num_requeues(&1), 0);
+
+    let queue = Queue::new();
+    assert_eq!(queue.add_rate_limited(1), Added::Delayed);
+}
+
 // An event adds a key that waits for its back-off, and it fails again; it fails once more after its
 // back-off has passed.
 #[test] // L1 L2

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, MS, built, ms};
-use crate::common::{Task, there};
+use crate::common::{Task, eager, there};
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::{Added, Item, MockClock, RetryOnDrop, State, WorkQueue};
 
@@ -125,7 +125,7 @@ fn a_guard_that_is_done_or_unwrapped_retries_nothing() {
 
 #[test] // C4 C7
 fn a_dropped_guard_of_a_dirty_key_causes_one_delivery() {
-    let queue = WorkQueue::from_iter(["a"]);
+    let queue = eager(["a"]);
     let item = queue.get().unwrap().retry_on_drop();
     assert_eq!(queue.add("a"), Added::Deferred);
     drop(item);
@@ -171,7 +171,7 @@ fn a_shut_down_drops_and_counts_the_retry_of_a_guard() {
 
 #[test] // C7 S6
 fn a_guard_that_has_the_last_reference_to_its_queue_can_be_dropped() {
-    let queue = WorkQueue::from_iter(["a"]);
+    let queue = eager(["a"]);
     let handle = queue.handle("a");
     let item = queue.get().unwrap().into_owned().retry_on_drop();
     drop(queue);

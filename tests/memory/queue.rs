@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::common::{alone, eventually, poll, waiting, watchdog};
 use crate::million;
-use keyqueue::{Clock, MockClock, WorkQueue};
+use keyqueue::limiter::NoLimit;
+use keyqueue::{Builder, Clock, MockClock, WorkQueue};
 use rig::heap::held;
 
 // ---- the measured queue ---------------------------------------------------------------------
@@ -125,6 +126,25 @@ fn a_burst_of_a_million_keys_is_forgotten_by_normal_use() {
             measured.assert_back_to_the_cache(way);
             measured.assert_back_to_empty_by_shrink();
         }
+    });
+}
+
+#[test] // L15
+fn the_back_off_of_a_queue_without_a_limiter_takes_no_memory_until_a_key_fails() {
+    alone(|| {
+        let held_by = |builder: Builder<u64>| {
+            let before = held();
+            let queue = builder.build().unwrap();
+            queue.add(0);
+            queue.try_get().unwrap().done();
+            queue.forget(&0);
+            assert_eq!(queue.num_requeues(&0), 0);
+            held() - before
+        };
+        held_by(WorkQueue::builder()); // what is made once a process is there then
+        let none = held_by(WorkQueue::builder().rate_limiter(NoLimit));
+        let more = held_by(WorkQueue::builder()) - none;
+        assert!(more <= 64, "{more} bytes more than {none}");
     });
 }
 

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use crate::common::timed::{MS, NS};
 use crate::common::{assert_nothing_queued, there};
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Builder, Clock, State, WorkQueue};
 
 type Queue = WorkQueue<u64>;
 
 fn with(set: impl FnOnce(Builder<u64>) -> Builder<u64>) -> Queue {
-    set(WorkQueue::builder()).build().expect("in range")
+    let builder = WorkQueue::builder().rate_limiter(NoLimit);
+    set(builder).build().expect("in range")
 }
 
 /// Takes every queued key, with its level.

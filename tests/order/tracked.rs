@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::common::timed::{HOUR, ms};
 use crate::common::{Task, WakeCount, eventually, poll, there, waiting_adds, watchdog};
+use keyqueue::limiter::NoLimit;
 use keyqueue::{
     Added, Builder, Clock, Ended, Entry, Full, GetError, MockClock, Receipt, WorkQueue, merge,
 };
@@ -15,7 +16,9 @@ type Lists = WorkQueue<&'static str, Vec<u32>>;
 
 fn lists(set: impl FnOnce(Builder<&'static str>) -> Builder<&'static str>) -> (Lists, MockClock) {
     let (clock, time) = Clock::mock();
-    let builder = set(WorkQueue::builder()).clock(clock).manual_timers();
+    let builder = set(WorkQueue::builder().rate_limiter(NoLimit))
+        .clock(clock)
+        .manual_timers();
     let queue = builder.merge(merge::append).build();
     (queue.expect("in range"), time)
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::common::timed::{HOUR, MS};
 use crate::common::{eventually, poll, scaled, with_queues};
+use keyqueue::limiter::NoLimit;
 use keyqueue::worker::{GivenUp, Job, Outcome, Reason, Verdict, Workers};
 use keyqueue::{Added, GetError, LeftReason, State, WorkQueue};
 
@@ -343,7 +344,7 @@ fn a_requeue_of_a_dirty_key_after_a_shut_down_is_its_next_delivery() {
 #[test] // S11 S12
 fn keys_beside_an_end_are_finished_or_left() {
     for round in 0..scaled(300) {
-        let queue = WorkQueue::builder();
+        let queue = WorkQueue::builder().rate_limiter(NoLimit);
         let queue = queue.drain_delays(round % 2 == 0).build().unwrap();
         let [mut accepted, mut done] = [BTreeSet::new(), BTreeSet::new()];
         thread::scope(|scope| {

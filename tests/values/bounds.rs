@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{deliveries, lists, timed_lists};
 use crate::common::timed::HOUR;
 use crate::common::{Task, poll, there, watchdog};
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Full, WorkQueue, merge};
 
 type Lists = super::Lists;
@@ -136,6 +137,7 @@ fn weights_near_the_end_of_the_range_are_counted_and_given_back() {
     for capacity in [1, 10, 1 << 40] {
         let builder = WorkQueue::builder().merge(|older: &mut usize, newer| *older = newer);
         let builder = builder.capacity(capacity).weight(|weight| *weight);
+        let builder = builder.rate_limiter(NoLimit);
         let queue: WorkQueue<&str, usize> = builder.build().unwrap();
         for weights in [
             [MOST, 2],

@@ -7,6 +7,7 @@ use super::{assert_nothing_delivered, deliveries, lists, timed_lists};
 use crate::common::counted::{Alive, Counted};
 use crate::common::figures;
 use crate::common::timed::{HOUR, secs};
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Clock, State, WorkQueue, merge};
 
 type Queue = WorkQueue<u32, Vec<Counted<u32>>>;
@@ -180,7 +181,11 @@ fn clear_drops_what_is_queued_and_nothing_else() {
 #[test] // V1 V2
 fn values_that_are_merged_replaced_or_taken_are_dropped_once() {
     let alive = Alive::default();
-    let queue: Queue = WorkQueue::builder().merge(merge::latest).build().unwrap();
+    let queue: Queue = WorkQueue::builder()
+        .rate_limiter(NoLimit)
+        .merge(merge::latest)
+        .build()
+        .unwrap();
     queue.put(1, vec![alive.of(0)]);
     queue.put(1, vec![alive.of(0)]);
     assert_eq!(alive.count(), 1);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::{Lists, lists};
 use crate::common::timed::HOUR;
 use crate::common::{eventually, scaled};
+use keyqueue::limiter::NoLimit;
 use keyqueue::worker::{Job, Verdict, Workers};
 use keyqueue::{LeftReason, WorkQueue, merge};
 
@@ -108,7 +109,9 @@ fn a_grace_period_that_is_too_short_leaves_or_reports_every_key() {
 /// Puts, takes back, finishes, retries, panics and cancels beside an end of any kind. What was accepted is then
 /// finished, taken back or left, each number once.
 fn crowd(round: usize) {
-    let builder = WorkQueue::builder().drain_delays(round.is_multiple_of(2));
+    let builder = WorkQueue::builder()
+        .rate_limiter(NoLimit)
+        .drain_delays(round.is_multiple_of(2));
     let queue: Lists<u32> = builder.merge(merge::append).build().unwrap();
     let ended = Mutex::new(Vec::new());
     let end = |numbers: Vec<u32>| ended.lock().unwrap().extend(numbers);

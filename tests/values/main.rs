@@ -30,6 +30,7 @@ mod workers;
 use crate::common::there;
 use std::hash::Hash;
 
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Clock, GetError, Item, MockClock, Receipt, WorkQueue, merge};
 
 /// A queue whose values are lists, so that a value shows what was merged, and in which order.
@@ -38,14 +39,16 @@ pub(crate) type Lists<K = &'static str> = WorkQueue<K, Vec<u32>>;
 pub(crate) type ListBuilder<K = &'static str> = Builder<K, Vec<u32>>;
 
 pub(crate) fn lists<K: Hash + Eq + Send + Sync + 'static>() -> Lists<K> {
-    let builder = WorkQueue::builder().merge(merge::append);
+    let builder = WorkQueue::builder().rate_limiter(NoLimit);
+    let builder = builder.merge(merge::append);
     builder.build().expect("the settings are in range")
 }
 
 /// The same on a clock that stands still, with other settings.
 pub(crate) fn timed_lists(set: impl FnOnce(ListBuilder) -> ListBuilder) -> (Lists, MockClock) {
     let (clock, time) = Clock::mock();
-    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let builder = WorkQueue::builder().rate_limiter(NoLimit);
+    let builder = builder.clock(clock).manual_timers();
     let queue = set(builder.merge(merge::append)).build();
     (queue.expect("the settings are in range"), time)
 }

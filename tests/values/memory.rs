@@ -3,6 +3,7 @@
 use super::deliveries;
 use crate::common::counted::Alive;
 use crate::common::there;
+use keyqueue::limiter::NoLimit;
 use keyqueue::{WorkQueue, merge};
 
 const KEYS: u32 = crate::common::scaled(50_000) as u32;
@@ -64,6 +65,7 @@ fn a_sweep_keeps_what_waits() {
 fn a_named_queue_counts_what_is_put() {
     let (clock, time) = keyqueue::Clock::mock();
     let queue = WorkQueue::builder()
+        .rate_limiter(NoLimit)
         .name("values")
         .clock(clock)
         .manual_timers()

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{assert_nothing_delivered, timed_lists, tracked};
 use crate::common::timed::{HOUR, MS};
+use keyqueue::limiter::NoLimit;
 use keyqueue::worker::Workers;
 use keyqueue::{Added, Ended, State, WorkQueue};
 
@@ -32,7 +33,7 @@ fn merge(older: &mut Vec<u32>, newer: Vec<u32>) {
 fn queue() -> WorkQueue<&'static str, Vec<u32>> {
     let (clock, _time) = keyqueue::Clock::mock();
     let builder = WorkQueue::builder().clock(clock).manual_timers();
-    builder.merge(merge).build().unwrap()
+    builder.rate_limiter(NoLimit).merge(merge).build().unwrap()
 }
 
 /// The value of the next delivery, and that there is no other.

@@ -10,6 +10,7 @@ use super::{Lists, tracked};
 use crate::common::calls::{Calls, everything};
 use crate::common::timed::HOUR;
 use crate::common::{poll, watchdog};
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Builder, Clock, Ended, Entry, Receipt, WorkQueue, merge};
 
 /// A value whose drop calls the queue, unless that is gone.
@@ -92,7 +93,10 @@ fn the_drop_of_a_value_may_call_the_queue() {
     for set in SETS {
         for (name, step) in steps {
             let (clock, _time) = Clock::mock();
-            let builder = WorkQueue::builder().clock(clock).manual_timers();
+            let builder = WorkQueue::builder()
+                .rate_limiter(NoLimit)
+                .clock(clock)
+                .manual_timers();
             let queue = Arc::new(set(builder.merge(merge::append)).build().unwrap());
             let calls = Arc::new(AtomicUsize::new(0));
             let value = Calling {
@@ -159,7 +163,9 @@ fn the_drop_of_a_value_that_a_newer_one_replaces_may_call_the_queue() {
     ];
     for capacity in [usize::MAX, 1] {
         for (name, replace) in replace {
-            let builder = WorkQueue::builder().merge(merge::latest);
+            let builder = WorkQueue::builder()
+                .rate_limiter(NoLimit)
+                .merge(merge::latest);
             let queue = Arc::new(builder.capacity(capacity).build().unwrap());
             let calls = Arc::default();
             queue.put(1, OnDrop(Some(calling(&queue, &calls))));
@@ -168,7 +174,13 @@ fn the_drop_of_a_value_that_a_newer_one_replaces_may_call_the_queue() {
         }
     }
     // A retry, whose value is the older one.
-    let queue = Arc::new(WorkQueue::builder().merge(merge::latest).build().unwrap());
+    let queue = Arc::new(
+        WorkQueue::builder()
+            .rate_limiter(NoLimit)
+            .merge(merge::latest)
+            .build()
+            .unwrap(),
+    );
     let calls = Arc::default();
     queue.put(1, OnDrop(Some(calling(&queue, &calls))));
     let item = queue.get().unwrap();
@@ -227,7 +239,13 @@ fn the_drop_of_a_panic_of_the_merge_function_may_call_the_queue() {
             resume_unwind(Box::new(OnDrop(Some(call))));
         }
     };
-    let queue = Arc::new(WorkQueue::builder().merge(merge).build().unwrap());
+    let queue = Arc::new(
+        WorkQueue::builder()
+            .rate_limiter(NoLimit)
+            .merge(merge)
+            .build()
+            .unwrap(),
+    );
     let calls = Arc::default();
     queue.put(1, OnDrop(Some(calling(&queue, &calls))));
     let item = queue.get().unwrap();
@@ -270,7 +288,8 @@ fn the_waker_of_a_receipt_may_put_a_value_for_its_key() {
             Ended::Dropped,
         ),
     ];
-    let new = || Arc::new(WorkQueue::builder().merge(merge).build().unwrap());
+    let builder = || WorkQueue::builder().rate_limiter(NoLimit);
+    let new = || Arc::new(builder().merge(merge).build().unwrap());
     for (name, end, ended) in ends {
         let queue = new();
         let waker = Waker::from(Arc::new(Puts(Arc::downgrade(&queue))));

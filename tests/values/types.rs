@@ -8,7 +8,7 @@ use std::thread;
 
 use super::{lists, tracked};
 use crate::common::timed::HOUR;
-use keyqueue::limiter::ItemFastSlow;
+use keyqueue::limiter::{ItemFastSlow, NoLimit};
 use keyqueue::worker::{Job, Workers};
 use keyqueue::{Added, Full, GetError, Item, KeyHandle, Receipt, WorkQueue, merge};
 
@@ -42,7 +42,11 @@ fn send<T: Send>(value: T) -> T {
 #[test] // V1 V3
 fn values_that_are_not_sync_can_be_carried() {
     let merge = |older: &mut Lonely, newer: Lonely| older.set(older.get() + newer.get());
-    let queue: WorkQueue<&str, Lonely> = WorkQueue::builder().merge(merge).build().unwrap();
+    let queue: WorkQueue<&str, Lonely> = WorkQueue::builder()
+        .rate_limiter(NoLimit)
+        .merge(merge)
+        .build()
+        .unwrap();
     queue.put("a", Cell::new(1));
     queue.entry_ref(&"a").put(Cell::new(2));
     let mut item = queue.get().unwrap();

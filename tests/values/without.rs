@@ -1,6 +1,6 @@
 //! Queues without values, in which each verb for values does what is left of it (V6, W9).
 
-use crate::common::there;
+use crate::common::{eager, there};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -108,7 +108,7 @@ fn there_is_no_value_and_no_receipt() {
 
 #[test] // V6 W9
 fn a_job_of_a_key_without_a_value_has_none_and_its_handle_puts() {
-    let queue = WorkQueue::from_iter([1_u64]);
+    let queue = eager([1_u64]);
     let run = Workers::new(&queue).concurrency(1).on_give_up(|key, end| {
         assert_eq!((*key, end.value), (1, None));
         queue.shut_down();

@@ -8,7 +8,7 @@ use super::{assert_nothing_delivered, deliveries, lists, timed_lists, tracked};
 use crate::common::counted::Alive;
 use crate::common::timed::{HOUR, ms};
 use crate::common::watchdog;
-use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::limiter::{ItemExponentialFailure, NoLimit};
 use keyqueue::worker::{Job, Outcome, Reason, Verdict, Workers};
 use keyqueue::{Ended, WorkQueue, merge};
 
@@ -153,7 +153,11 @@ fn background_workers_get_values_and_an_abort_keeps_the_others() {
 #[test] // V2 W2
 fn workers_drop_each_value_once() {
     let alive = Alive::default();
-    let queue: WorkQueue<u32, Vec<_>> = WorkQueue::builder().merge(merge::append).build().unwrap();
+    let queue: WorkQueue<u32, Vec<_>> = WorkQueue::builder()
+        .rate_limiter(NoLimit)
+        .merge(merge::append)
+        .build()
+        .unwrap();
     for key in 0..100 {
         queue.put(key, vec![alive.of(key)]);
     }

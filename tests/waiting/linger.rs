@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::timed::{HOUR, MS, built, ms, secs, timed};
 use crate::common::{Config, with_these_queues};
-use crate::common::{Queue, Task, eventually, poll_until_idle, take_all, waiting, watchdog};
+use crate::common::{Queue, Task, eager, eventually, poll_until_idle, take_all, waiting, watchdog};
 use keyqueue::worker::{Job, Workers};
 use keyqueue::{Batch, Clock, GetError, UpTo, WorkQueue, merge};
 
@@ -380,7 +380,7 @@ fn lingering_and_other_getters_take_every_key_once() {
 
 #[test] // C7 S11 S12
 fn a_batch_is_retried_in_order_or_left() {
-    let queue = WorkQueue::from_iter([1, 2, 3]);
+    let queue = eager([1, 2, 3]);
     assert_eq!(queue.get_batch(2).unwrap().retry(), 0);
     assert_eq!(keys(&queue.get_batch(9).unwrap()), [3, 1, 2]);
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::timed::{MS, built, ms, secs};
-use crate::common::{poll_until_idle, watchdog};
+use crate::common::{eager, poll_until_idle, watchdog};
 use futures_lite::future::yield_now;
 use keyqueue::WorkQueue;
 use keyqueue::limiter::RateLimiter;
@@ -45,7 +45,7 @@ fn a_function_sees_its_attempt_and_the_time_in_the_queue() {
 
 #[test] // W7 W5
 fn a_try_that_is_put_off_or_done_is_not_counted() {
-    let queue = WorkQueue::from_iter([1_u64]);
+    let queue = eager([1_u64]);
     let seen = Mutex::new(Vec::new());
     let run = Workers::new(&queue).concurrency(1).run(|job| {
         assert_eq!(job.queue_time(), None, "not timed");
@@ -67,12 +67,12 @@ fn a_try_that_is_put_off_or_done_is_not_counted() {
 
 #[test] // W7
 fn of_nested_workers_each_job_has_its_own_attempt() {
-    let queue = WorkQueue::from_iter([1_u64]);
+    let queue = eager([1_u64]);
     let run = Workers::new(&queue).concurrency(1).run(|outer| {
         if outer.attempt() == 1 {
             return Err("again");
         }
-        let inner = WorkQueue::from_iter([7_u64]);
+        let inner = eager([7_u64]);
         let tries = AtomicUsize::new(0);
         let run = Workers::new(&inner).concurrency(1).run(|job| {
             let tries = tries.fetch_add(1, Ordering::SeqCst) + 1;
@@ -93,7 +93,7 @@ fn of_nested_workers_each_job_has_its_own_attempt() {
 
 #[test] // W7
 fn of_interleaved_futures_each_sees_its_own_attempt() {
-    let queue = WorkQueue::from_iter([1, 2, 3]);
+    let queue = eager([1, 2, 3]);
     let tries = RefCell::new([0; 4]);
     let workers = Workers::new(&queue).concurrency(3).max_retries(9);
     let mut run = Box::pin(workers.run_async(async |job: Job<'_, u64>| {

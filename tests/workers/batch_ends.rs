@@ -10,6 +10,7 @@ use crate::batches::{Calls, Jobs, keys, note, taken};
 use crate::common::timed::HOUR;
 use crate::common::{eventually, poll, poll_until_idle, take_all, waiting, watchdog};
 use crate::jobs::WAYS;
+use keyqueue::limiter::NoLimit;
 use keyqueue::worker::{DeadLetters, Job, Verdict, Workers};
 use keyqueue::{LeftReason, State, UpTo, WorkQueue, merge};
 
@@ -303,7 +304,11 @@ async fn tasks_that_are_aborted_put_their_batches_back_and_take_no_others() {
 fn many_workers_lose_no_key_of_batches_that_fail_at_random() {
     let _watchdog = watchdog(120);
     const KEYS: u64 = if cfg!(miri) { 50 } else { 20_000 };
-    let queue = WorkQueue::builder().drain_delays(true).build().unwrap();
+    let queue = WorkQueue::builder()
+        .rate_limiter(NoLimit)
+        .drain_delays(true)
+        .build()
+        .unwrap();
     let letters = DeadLetters::new(usize::MAX).unwrap();
     let done = Arc::new(AtomicUsize::new(0));
     let workers = || Workers::new(&queue).max_retries(2).dead_letters(&letters);

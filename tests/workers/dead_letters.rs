@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 use crate::common::timed::{HOUR, built};
-use crate::common::{poll_until_idle, watchdog};
+use crate::common::{eager, poll_until_idle, watchdog};
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{DeadLetters, Failed, GivenUp, Job, Reason, Verdict, Workers};
 use keyqueue::{Added, LeftReason, WorkQueue, merge};
@@ -448,7 +448,7 @@ fn a_letter_keeps_its_place_while_it_is_put_back() {
 #[test] // X1
 fn a_store_is_shared_by_workers_of_several_queues() {
     let letters = Store::new(10).unwrap();
-    let queues = [1, 2].map(|key| WorkQueue::from_iter([key]));
+    let queues = [1, 2].map(|key| eager([key]));
     for queue in &queues {
         fail_all(queue, &letters.clone(), "no");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::poll_until_idle;
 use crate::common::timed::{HOUR, secs};
-use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::limiter::{ItemExponentialFailure, NoLimit};
 use keyqueue::worker::{Job, Reason, Workers};
 use keyqueue::{Added, Clock, WorkQueue, merge};
 
@@ -59,7 +59,10 @@ fn a_key_with_steady_traffic_is_tried_no_more_often_than_its_back_off_says() {
 fn a_retry_that_a_later_add_has_made_urgent_is_reported_if_a_shut_down_drops_it() {
     for waits in [false, true] {
         let (clock, _time) = Clock::mock();
-        let builder = WorkQueue::builder().clock(clock).manual_timers();
+        let builder = WorkQueue::builder()
+            .rate_limiter(NoLimit)
+            .clock(clock)
+            .manual_timers();
         let builder = builder.levels(3).merge(merge::append);
         let queue = builder.adds_wait_for_retries(waits).build().unwrap();
         queue.entry("a").level(2).put(vec![1]);

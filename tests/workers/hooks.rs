@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, ms};
 use crate::common::{poll_until_idle, take_all};
-use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::limiter::{ItemExponentialFailure, NoLimit};
 use keyqueue::worker::{Job, Outcome, Reason, Verdict, Workers};
 use keyqueue::{Added, WorkQueue, merge};
 
@@ -215,6 +215,7 @@ fn a_report_that_waits_has_a_clone_of_the_value_if_that_is_set_and_the_key_keeps
         (7, true, true),
     ] {
         let queue = WorkQueue::builder()
+            .rate_limiter(NoLimit)
             .manual_timers()
             .merge(merge::latest)
             .build()

@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::timed::{ms, secs};
-use crate::common::{poll_until_idle, watchdog};
+use crate::common::{eager, poll_until_idle, watchdog};
+use keyqueue::limiter::NoLimit;
 use keyqueue::worker::{IntoVerdict, Job, Outcome, Verdict, Workers};
 use keyqueue::{Added, Builder, Clock, Ended, Receipt, WorkQueue, merge};
 
@@ -21,9 +22,11 @@ type Lists = WorkQueue<u64, Vec<u32>>;
 type ListJob<'j> = Job<'j, u64, Vec<u32>>;
 
 fn lists(set: impl FnOnce(Builder<u64, Vec<u32>>) -> Builder<u64, Vec<u32>>) -> Lists {
-    set(WorkQueue::builder().merge(merge::append))
-        .build()
-        .unwrap()
+    set(WorkQueue::builder()
+        .rate_limiter(NoLimit)
+        .merge(merge::append))
+    .build()
+    .unwrap()
 }
 
 fn tracked(queue: &Lists, key: u64, value: Vec<u32>) -> Receipt {
@@ -104,7 +107,10 @@ fn a_job_is_the_same_in_threads_futures_and_tasks() {
     let _watchdog = watchdog(60);
     for way in WAYS {
         let (clock, time) = Clock::mock();
-        let builder = WorkQueue::builder().clock(clock).manual_timers();
+        let builder = WorkQueue::builder()
+            .rate_limiter(NoLimit)
+            .clock(clock)
+            .manual_timers();
         let builder = builder.levels(3).timing(true).merge(merge::append);
         let queue: Arc<Lists> = Arc::new(builder.build().unwrap());
         queue.entry(7).level(0).put(vec![1]);
@@ -173,7 +179,7 @@ fn decide(job: Job<'_, u64>) -> Result<(), String> {
 fn a_function_gives_up_and_retries_after_a_delay_beside_ok_and_the_question_mark() {
     let _watchdog = watchdog(60);
     for way in WAYS {
-        let queue = Arc::new(WorkQueue::from_iter(1..=5_u64));
+        let queue = Arc::new(eager(1..=5_u64));
         let said = Arc::new(Mutex::new(Vec::new()));
         let (says, ends) = (Arc::clone(&said), Arc::clone(&queue));
         let workers = Workers::new(&*queue).max_retries(1);
@@ -203,7 +209,7 @@ fn a_function_gives_up_and_retries_after_a_delay_beside_ok_and_the_question_mark
 fn a_verdict_that_says_more_than_an_error_counts_more_than_the_job() {
     let _watchdog = watchdog(60);
     for way in WAYS {
-        let queue = Arc::new(WorkQueue::from_iter([1_u64]));
+        let queue = Arc::new(eager([1_u64]));
         let ends = Arc::clone(&queue);
         let workers =
             Workers::new(&*queue).on_error(|_, failed| assert_eq!(failed.next, Some(ms(1))));

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::common::poll_until_idle;
 use crate::common::timed::{ms, secs};
+use crate::common::{eager, poll_until_idle};
 use keyqueue::limiter::{Bucket, ItemExponentialFailure, NoLimit, RateLimiter};
 use keyqueue::worker::{GivenUp, Job, Outcome, Reason, Verdict, Workers};
 use keyqueue::{Added, Clock, ConfigError, MockClock, WorkQueue};
@@ -248,7 +248,7 @@ fn the_hook_is_told_while_the_key_is_held_and_may_add_it() {
 #[test] // W2 S1: with and without a limit of retries, and with a limiter that does not count.
 fn an_error_after_the_shut_down_is_reported_with_the_retries_before() {
     for max_retries in [None, Some(5)] {
-        let queue = WorkQueue::<u64>::new();
+        let queue = eager::<u64>([]);
         queue.add_all([1, 2]);
         let (tries, told) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let mut workers = Workers::new(&queue)

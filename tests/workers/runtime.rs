@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::assert_closed_by_its_drop;
 use crate::common::timed::{HOUR, MS, secs};
-use crate::common::{eventually, figures, poll_until_idle, scaled, take_all, waiting, watchdog};
+use crate::common::{
+    eager, eventually, figures, poll_until_idle, scaled, take_all, waiting, watchdog,
+};
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue::worker::{Failure, GivenUp, Job, Outcome, Reason, Running, Workers};
 use keyqueue::{Added, KeyHandle, WorkQueue};
@@ -24,7 +26,7 @@ fn runtime_of(threads: usize) -> Runtime {
 }
 
 fn queue_of<const N: usize>(keys: [u64; N]) -> WorkQueue<u64> {
-    WorkQueue::from_iter(keys)
+    eager(keys)
 }
 
 /// Workers whose function never ends, once this many keys are in flight.

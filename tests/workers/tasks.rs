@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::assert_all_done;
 use crate::common::{
-    assert_nothing_queued, figures, poll, poll_until_idle, take_all, waiting, watchdog,
+    assert_nothing_queued, eager, figures, poll, poll_until_idle, take_all, waiting, watchdog,
 };
 use futures_lite::future::{block_on, yield_now};
 use keyqueue::worker::{Failure, Job, Outcome, Reason, Workers};
@@ -167,7 +167,7 @@ fn keys_whose_work_never_waits_do_not_keep_others_waiting() {
 
 #[test] // W2
 fn a_panic_within_the_work_counts_as_an_error() {
-    let queue = WorkQueue::new();
+    let queue = eager([]);
     queue.add_all([1, 2, 3]);
     let given_up = Mutex::new(Vec::new());
     let good = Cell::new(0);

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{
-    Task, alone, alone_under, eventually, figures, take_all, threads, waiting, watchdog,
+    Task, alone, alone_under, eager, eventually, figures, take_all, threads, waiting, watchdog,
 };
 use crate::{assert_all_done, assert_closed_by_its_drop};
 use keyqueue::worker::{
@@ -178,7 +178,7 @@ fn a_panic_is_an_error() {
 fn a_function_that_panics_every_third_call_loses_no_key_and_kills_no_worker() {
     const KEYS: u64 = 300;
     let _watchdog = watchdog(60);
-    let queue = WorkQueue::new();
+    let queue = eager([]);
     let worked: Vec<_> = (0..KEYS).map(|_| AtomicBool::new(false)).collect();
     let (calls, left) = (AtomicU64::new(0), AtomicU64::new(KEYS));
     let together = Barrier::new(4);

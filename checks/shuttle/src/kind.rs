@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Full, Receipt, WorkQueue};
 use shuttle::future::block_on;
 
@@ -129,7 +130,8 @@ impl Kind for () {
     const HAS_VALUES: bool = false;
 
     fn builder() -> SettingsOf<Self> {
-        WorkQueue::<Key>::builder().hasher(crate::HASHER)
+        let builder = WorkQueue::<Key>::builder().rate_limiter(NoLimit);
+        builder.hasher(crate::HASHER)
     }
 
     fn weigh(settings: SettingsOf<Self>) -> SettingsOf<Self> {

@@ -112,6 +112,31 @@ impl AtomicWaker {
     }
 }
 
+/// The standard one, with a mutex: the checker does not see that the standard one orders the threads that read it.
+pub(crate) struct OnceLock<T> {
+    value: std::sync::OnceLock<T>,
+    order: super::Mutex<()>,
+}
+
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> Self {
+        OnceLock {
+            value: std::sync::OnceLock::new(),
+            order: super::Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        let _ordered = self.order.lock();
+        self.value.get()
+    }
+
+    pub(crate) fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
+        let _ordered = self.order.lock();
+        self.value.get_or_init(init)
+    }
+}
+
 struct Unpark(Notify);
 
 impl Wake for Unpark {

@@ -10,7 +10,7 @@ pub(crate) use crossbeam_utils::Backoff;
 pub(crate) use foldhash::fast::RandomState;
 pub(crate) use lock::{SpinLock, SpinLockGuard};
 pub(crate) use park::ThreadParker;
-pub(crate) use std::sync::{Arc, Mutex, MutexGuard, atomic};
+pub(crate) use std::sync::{Arc, Mutex, MutexGuard, OnceLock, atomic};
 pub(crate) use std::thread;
 
 use std::sync::LazyLock;

@@ -2,6 +2,7 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 
 use super::*;
+use crate::limiter::NoLimit;
 use crate::worker::lending::Lane;
 use crate::worker::{Failed, Workers};
 use crate::{WorkQueue, merge};
@@ -64,7 +65,8 @@ fn a_job_of_a_future_gives_up_or_chooses_a_delay_if_its_function_fails() {
 
 #[test] // V3 W9
 fn a_job_that_outlives_its_call_gives_nothing_to_another_one() {
-    let queue = WorkQueue::builder().merge(merge::sum).build().unwrap();
+    let builder = WorkQueue::builder().rate_limiter(NoLimit);
+    let queue = builder.merge(merge::sum).build().unwrap();
     queue.put(1, 5);
     queue.put(2, 7);
     let (outlives, seen) = (RefCell::new(None), RefCell::new(Vec::new()));

@@ -6,6 +6,7 @@ use std::thread;
 use super::{grouped, keys};
 use crate::common::{Task, scaled, there, watchdog};
 use keyqueue::WorkQueue;
+use keyqueue::limiter::NoLimit;
 
 #[test] // G2
 fn a_limit_holds_and_delays_no_other_group() {
@@ -35,7 +36,9 @@ fn a_limit_holds_and_delays_no_other_group() {
 fn a_limit_holds_for_batches_tasks_and_threads_at_every_moment() {
     let _watchdog = watchdog(120);
     const LIMIT: usize = 3;
-    let builder = WorkQueue::builder().group_by(|key: &u64| key % 4);
+    let builder = WorkQueue::builder()
+        .rate_limiter(NoLimit)
+        .group_by(|key: &u64| key % 4);
     let queue = builder.group_limit(LIMIT).build().unwrap();
     let in_flight: [AtomicUsize; 4] = Default::default();
     let begin = |key: u64| {

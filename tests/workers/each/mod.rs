@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::common::timed::{HOUR, ms, secs};
 use crate::common::{poll, poll_until_idle, scaled, watchdog};
 use crate::jobs::{WAYS, Way};
-use keyqueue::limiter::{ItemExponentialFailure, ItemFastSlow, RateLimiter};
+use keyqueue::limiter::{ItemExponentialFailure, ItemFastSlow, NoLimit, RateLimiter};
 use keyqueue::worker::{DeadLetters, GivenUp, IntoVerdict, Job, Outcome, Turn, Verdict, Workers};
 use keyqueue::{
     Added, Builder, Clock, Ended, LeftReason, MockClock, Receipt, UpTo, WorkQueue, merge,
@@ -32,7 +32,10 @@ type Log = Arc<Mutex<Vec<String>>>;
 
 fn lists(set: impl FnOnce(Builder<u64, List>) -> Builder<u64, List>) -> (Arc<Lists>, MockClock) {
     let (clock, time) = Clock::mock();
-    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let builder = WorkQueue::builder()
+        .rate_limiter(NoLimit)
+        .clock(clock)
+        .manual_timers();
     let queue = set(builder.merge(merge::append)).build().unwrap();
     (Arc::new(queue), time)
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::limit::Span;
 use crate::lockstep::{choose, settings, take_one};
 use crate::{By, Settings, Setup, Spreading};
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Clock, Full, GetError, Item, KeyHandle, MockClock, Receipt, WorkQueue, merge};
 
 use model::Model;
@@ -31,7 +32,8 @@ type Held<'q> = Item<'q, u16, Value>;
 /// Takes all steps, and then delivers what is left.
 pub fn run(setup: Setup, ops: &[ValueOp]) {
     let (clock, time) = Clock::mock();
-    let builder = settings::<u16>(&setup, clock).merge(merge::append);
+    let builder = settings::<u16>(&setup, clock).rate_limiter(NoLimit);
+    let builder = builder.merge(merge::append);
     // A limiter has no meaning here, so its number chooses the bound.
     let capacity = (setup.limiter % 2 == 1).then_some(usize::from(setup.limiter / 2 % 4) + 1);
     let builder = match capacity {
