@@ -2,9 +2,7 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
 
-use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::{Builder, ConfigError, WorkQueue};
 use kube_client::Resource;
 use kube_runtime::controller::ReconcileReason;
@@ -12,10 +10,6 @@ use kube_runtime::reflector::{ObjectRef, Store};
 
 use crate::changes::{Change, Urgency};
 use crate::controller::Settings;
-
-/// client-go's delays of retries.
-const FIRST_RETRY: Duration = Duration::from_millis(5);
-const LAST_RETRY: Duration = Duration::from_secs(1000);
 
 /// Why an object is delivered.
 pub(crate) struct Cause<K: Resource> {
@@ -58,16 +52,14 @@ where
     K: Resource + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
-    let limiter = match settings.limiter.take() {
-        Some(limiter) => limiter,
-        None => Box::new(ItemExponentialFailure::new(FIRST_RETRY, LAST_RETRY)?),
-    };
     let mut builder: QueueBuilder<K> = WorkQueue::builder()
         .name(settings.name.as_str())
         // As in kube-runtime, a change takes the place of a retry or a requeue that is pending.
         .supersede_delays(true)
-        .rate_limiter(limiter)
         .merge(Cause::merge);
+    if let Some(limiter) = settings.limiter.take() {
+        builder = builder.rate_limiter(limiter);
+    }
     if settings.has_levels {
         builder = builder.levels(Urgency::LEVELS);
     }
@@ -161,6 +153,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use k8s_openapi::api::core::v1::ConfigMap;
     use keyqueue::Item;
     use kube_runtime::reflector;
