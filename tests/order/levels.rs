@@ -16,7 +16,7 @@ fn with(set: impl FnOnce(Builder<u64>) -> Builder<u64>) -> Queue {
 
 /// Takes every queued key, with its level.
 fn take_all(queue: &Queue) -> Vec<(u64, usize)> {
-    let taken = there(&queue).map(|item| (*item, item.level()));
+    let taken = there(queue).map(|item| (*item, item.level()));
     taken.collect()
 }
 
