@@ -10,13 +10,10 @@
 //!
 //! # Quick start
 //!
-//! [`worker::Workers`] runs a function on every key, and retries what fails, with the back-off that the queue was built with:
+//! [`worker::Workers`] runs a function on every key, and retries what fails, with a back-off:
 //!
 //! ```
-//! use std::time::Duration;
-//!
 //! use keyqueue::WorkQueue;
-//! use keyqueue::limiter::ItemExponentialFailure;
 //! use keyqueue::worker::{Job, Workers};
 //!
 //! // Looks at the current state behind the key and acts on it.
@@ -26,16 +23,15 @@
 //! }
 //!
 //! # fn main() -> Result<(), keyqueue::ConfigError> {
-//! let backoff = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(60))?;
-//! let queue = WorkQueue::builder().rate_limiter(backoff).build()?;
+//! let queue = WorkQueue::new(); // backs off from 5 ms to 1000 s; `WorkQueue::builder()` has the settings
 //! let workers = Workers::new(&queue)
 //!     .concurrency(4)
 //!     .max_retries(5)
 //!     .on_give_up(|key, given_up| eprintln!("gave up {key}: {given_up}"))
 //!     .spawn(reconcile)?;
 //!
-//! queue.entry_ref("pod/a").add(); // copies the key only if it is unknown
-//! queue.entry_ref("pod/a").add(); // merged, or delivered once more after the first delivery is done
+//! queue.add("pod/a".to_owned());
+//! queue.add("pod/a".to_owned()); // merged, or delivered once more after the first delivery is done
 //! queue.shut_down_with_drain(); // refuses adds; returns when every queued key is done
 //! workers.join();
 //! # Ok(())
