@@ -88,9 +88,10 @@ impl Fields {
         })
     }
 
-    /// Returns the list that a question was asked on, with what was ticked there.
+    /// Returns the list that a question was asked on, with what was ticked there. The button of a row ticks nothing.
     fn back(&self, queue: &str) -> String {
-        let ticked = self.0.iter().filter(|(name, _)| name == "letter");
+        let is_ticked = !self.get("ticked").is_empty();
+        let ticked = (self.0.iter()).filter(|(name, _)| is_ticked && name == "letter");
         let ids: Vec<&str> = ticked.map(|(_, id)| &**id).collect();
         let next = self.next(queue);
         match next.contains('?') && !ids.is_empty() {

@@ -160,7 +160,7 @@ pub(crate) enum Refused {
     OtherProcess,
     #[error("an action on all dead letters is going on: stop it, or wait for its end")]
     Busy,
-    #[error("the action that was to be stopped has ended already")]
+    #[error("the action that was to be stopped has ended, or another process does it")]
     HasEnded,
     #[error("it was stopped")]
     Stopped,

@@ -100,6 +100,18 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Batch<'_, K, V> {
     }
 }
 
+impl<K, V> RetryOnDrop<Batch<'_, K, V>> {
+    /// Finishes all keys without a retry, as their work has succeeded: clears the limiter's record of their failures.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the limiter does, or the `Hash` of a key that it calls. All keys are finished all the same.
+    #[doc(alias("ack", "commit"))]
+    pub fn done(self) {
+        self.into_item().into_iter().for_each(Item::succeed);
+    }
+}
+
 impl<'q, K, V> Deref for Batch<'q, K, V> {
     type Target = [Item<'q, K, V>];
 

@@ -129,6 +129,11 @@ impl<'q, K, V> Item<'q, K, V> {
         drop(self);
     }
 
+    /// Finishes the key, whose work has succeeded.
+    pub(crate) fn succeed(self) {
+        self.core().limiter.forget(self.key());
+    }
+
     /// Returns a handle to the key, for the queue itself.
     pub(crate) fn handle(&self) -> KeyHandle<K, V> {
         KeyHandle::new(Arc::clone(self.core()), self.held.pin())

@@ -77,29 +77,35 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
     }
 }
 
+impl<K, V> RetryOnDrop<Item<'_, K, V>> {
+    /// Finishes the key without a retry, as its work has succeeded: clears the limiter's record of its failures, like
+    /// [`forget`](crate::WorkQueue::forget).
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// let queue = WorkQueue::from_iter(["a"]);
+    /// drop(queue.get().unwrap().retry_on_drop());
+    /// assert_eq!(queue.num_requeues(&"a"), 1);
+    /// queue.get().unwrap().retry_on_drop().done();
+    /// assert_eq!(queue.num_requeues(&"a"), 0);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if the limiter does, or the key's `Hash` that it calls. The key is finished all the same.
+    #[doc(alias("ack", "disarm", "defuse"))]
+    pub fn done(self) {
+        self.into_item().succeed();
+    }
+}
+
 impl<I> RetryOnDrop<I> {
     pub(crate) fn new(item: I, retry: fn(I)) -> Self {
         let item = Some(item);
         RetryOnDrop { item, retry }
     }
 
-    /// Finishes the key without a retry; see [`Item::done`].
-    ///
-    /// The limiter keeps its record of the key's failures, until
-    /// [`forget`](crate::WorkQueue::forget) clears it.
-    ///
-    /// ```
-    /// # use keyqueue::WorkQueue;
-    /// let queue = WorkQueue::from_iter(["a"]);
-    /// queue.get().unwrap().retry_on_drop().done();
-    /// assert!(queue.is_empty());
-    /// ```
-    #[doc(alias("ack", "disarm", "defuse"))]
-    pub fn done(self) {
-        drop(self.into_item());
-    }
-
-    /// Returns the item. Dropping it finishes the key, as without the guard.
+    /// Returns the item. Dropping it finishes the key, as without the guard, and keeps the limiter's record of its failures.
     ///
     /// ```
     /// # use keyqueue::{Added, WorkQueue};

@@ -265,7 +265,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             let held: Vec<_> = reports.into_iter().map(held).collect();
             for (report, held, span) in held {
                 let held = self.report(held, report, &span).await;
-                let _ = catch_panic(|| held.done());
+                let _ = catch_panic(|| drop(held.into_item()));
             }
             let_others_run().await;
         }

@@ -109,7 +109,7 @@ fn every_accepted_add_is_followed_by_a_delivery() {
 // ---- results --------------------------------------------------------------------------------
 
 #[test] // C6 C11: each way alone, and any two of them on one key
-fn add_add_ref_and_handle_answer_alike_in_every_state() {
+fn add_entry_ref_and_handle_answer_alike_in_every_state() {
     let ways: [fn(&Queue<String>) -> Added; 4] = [
         |queue| queue.add("a".to_owned()),
         |queue| queue.entry_ref("a").add(),

@@ -123,6 +123,33 @@ fn a_guard_that_is_done_or_unwrapped_retries_nothing() {
     assert_finished_for_good(&queue);
 }
 
+#[test] // L2
+fn a_guard_that_is_done_forgets_the_failures_of_its_keys() {
+    let (queue, time) = exponential();
+    let fails = || {
+        drop(guarded(&queue));
+        time.advance(HOUR);
+        assert_eq!(queue.fire_due(), 1);
+    };
+    fails();
+    fails();
+    assert_eq!(queue.num_requeues(&1), 2);
+    drop(guarded(&queue).into_item());
+    assert_eq!(queue.num_requeues(&1), 2);
+    queue.add(1);
+    guarded(&queue).done();
+    assert_finished_for_good(&queue);
+
+    queue.add(1);
+    fails();
+    queue.add(2);
+    let batch = queue.get_batch(9).unwrap();
+    assert_eq!(batch.len(), 2);
+    batch.retry_on_drop().done();
+    assert_finished_for_good(&queue);
+    assert!(queue.is_empty());
+}
+
 #[test] // C4 C7
 fn a_dropped_guard_of_a_dirty_key_causes_one_delivery() {
     let queue = eager(["a"]);

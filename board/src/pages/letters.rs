@@ -166,7 +166,7 @@ fn many(at: &Context, name: &str, search: &str) -> Markup {
             @for (_, action, verb, _) in is_allowed.clone() {
                 (button(at, name, *action, &format!("{verb} {which}"), "", &fields))
             }
-            @if is_allowed.count() > 0 { (form_of(at, name, Some("ticked"), &[], ticked)) }
+            @if is_allowed.count() > 0 { (form_of(at, name, Some("ticked"), &[("ticked", "1")], ticked)) }
         }
     }
 }
