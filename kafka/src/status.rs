@@ -10,6 +10,9 @@ use crate::lock;
 use crate::shared::Shared;
 use crate::tenure::{Tenure, age};
 
+/// A first commit takes less.
+const HELD_UP: Duration = Duration::from_millis(500);
+
 /// What a consumer is doing: [`Consumer::status`](crate::Consumer::status).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -34,7 +37,7 @@ pub struct Status {
     pub commit_errors: u64,
     /// The last error that the client has reported.
     pub last_error: Option<String>,
-    /// Nothing begins, for this long: with `group.protocol=consumer`, brokers have taken no commit for half of
+    /// Nothing begins, for this long, which is half a second at least: with `group.protocol=consumer`, brokers have taken no commit for half of
     /// [`Builder::brokers_session`](crate::Builder::brokers_session), so another member may have these partitions by now. `last_error` may say why.
     pub held_up: Option<Duration>,
 }
@@ -124,9 +127,9 @@ impl Status {
         let ages = partitions
             .iter()
             .filter_map(|of| Some(of.oldest.as_ref()?.age));
-        let waits = ages.max();
+        let (ended, waits) = (shared.lease.ended(now), ages.max());
         Status {
-            held_up: shared.lease.ended(now).min(waits),
+            held_up: ended.min(waits).filter(|time| *time >= HELD_UP),
             group: shared.settings.group.clone(),
             dead_letter_topic: shared.settings.dead_letters.clone(),
             partitions,

@@ -462,9 +462,9 @@ async fn a_member_whose_commits_are_refused_begins_nothing_after_half_of_the_ses
     produce(&cluster, &[(Some("a"), Some("x")), (Some("b"), Some("x"))]).await;
     until("both have begun", || notes.len() == 2).await;
     // While nothing changes, the same is committed again.
-    until("a session has passed", || {
+    until("two sessions have passed", || {
         let oldest = status().partitions[0].oldest.clone();
-        oldest.is_some_and(|oldest| oldest.age > Duration::from_secs(1))
+        oldest.is_some_and(|oldest| oldest.age > Duration::from_secs(2))
     })
     .await;
     until("the lease is renewed", || status().held_up.is_none()).await;

@@ -279,7 +279,7 @@ impl Driver {
         let status = Status::of(&self.shared, Instant::now());
         status.show(&self.shared);
         self.warn_of_stalls(&status);
-        let is_held_up = status.held_up.is_some_and(|time| time >= RENEW);
+        let is_held_up = status.held_up.is_some();
         if is_held_up && !self.is_held_up {
             let error = status.last_error.as_deref().unwrap_or_default();
             tracing::warn!(target: "keyqueue_kafka", since = ?status.held_up, error, "nothing begins: brokers have taken no commit for half of a session");
