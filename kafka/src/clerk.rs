@@ -4,7 +4,7 @@
 //! never arrives before an earlier one, and the reply to the last commit of a tenure says that none is on its way.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,21 +22,24 @@ use crate::tenure::{Snapshot, Start, Tenure};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After which time a last commit is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long it may take to end.
+const NOTICE: Duration = Duration::from_secs(1);
 
 pub(crate) enum Job {
     /// Reads what is committed for partitions.
     Load(u64, Vec<Partition>),
-    /// Commits these. With a number it is the last commit of these tenures: it is tried again until this time, and replied to.
+    /// Commits these. With a number it is the last commit of these tenures: it is tried again until this time.
     Commit(Option<(u64, Instant)>, Vec<Ended>),
 }
 
 pub(crate) enum Reply {
     Loaded(u64, Result<Vec<(Partition, Start)>, KafkaError>),
-    /// The number of a last commit, and how many of its partitions failed.
-    Committed(u64, usize),
+    /// The number of a commit that is the last one, and how many of its partitions failed.
+    Committed(Option<u64>, usize),
 }
 
-/// Ends when it is dropped, and waits for that.
+/// Ends when it is dropped, and waits for that, but not long: librdkafka can wait for a coordinator for a session. Then the client is
+/// closed by the thread of the clerk, once that is over.
 pub(crate) struct Clerk {
     jobs: Option<Sender<Job>>,
     pub(crate) replies: Receiver<Reply>,
@@ -51,18 +54,16 @@ impl Clerk {
             for job in of_driver {
                 let reply = match job {
                     Job::Load(id, partitions) => {
-                        Some(Reply::Loaded(id, load(&client, &shared, &partitions)))
+                        Reply::Loaded(id, load(&client, &shared, &partitions))
                     }
                     Job::Commit(last, snapshots) => {
                         let failed = store(&client, &shared, last, &snapshots);
-                        last.map(|(id, _)| Reply::Committed(id, failed))
+                        Reply::Committed(last.map(|(id, _)| id), failed)
                     }
                 };
-                if let Some(reply) = reply {
-                    // An error: the driver has ended.
-                    _ = to_driver.send(reply);
-                    shared.bell.ring();
-                }
+                // An error: the driver has ended.
+                _ = to_driver.send(reply);
+                shared.bell.ring();
             }
         };
         let thread = thread::Builder::new()
@@ -84,7 +85,16 @@ impl Clerk {
 impl Drop for Clerk {
     fn drop(&mut self) {
         drop(self.jobs.take());
-        _ = self.thread.take().map(JoinHandle::join);
+        let end = Instant::now() + NOTICE;
+        let over = loop {
+            let rest = end.saturating_duration_since(Instant::now());
+            if let Err(over) = self.replies.recv_timeout(rest) {
+                break over;
+            }
+        };
+        if over == RecvTimeoutError::Disconnected {
+            _ = self.thread.take().map(JoinHandle::join);
+        }
     }
 }
 
@@ -99,7 +109,9 @@ fn store(
     let is_due = |(tenure, _): &&Ended| last.is_some() || !tenure.is_revoked();
     let mut due: Vec<_> = snapshots.iter().filter(is_due).collect();
     let mut with_metadata = true;
-    while !due.is_empty() {
+    // Not if it has waited for its turn for too long.
+    let is_over = || last.is_some_and(|(_, until)| Instant::now() >= until);
+    while !due.is_empty() && !is_over() {
         shared.counts.commits.add(1);
         let sent = Instant::now();
         let results = native::commit(client.client(), &list(&due, with_metadata));

@@ -81,7 +81,7 @@ impl Context {
     }
 
     pub(crate) fn close(&self) {
-        // Ordering: Relaxed; read by the same thread.
+        // Ordering: Relaxed; read by the same thread, or by the one that drops the client last.
         self.closing.store(true, Ordering::Relaxed);
     }
 }
@@ -113,7 +113,7 @@ impl ConsumerContext for Context {
         list: &mut TopicPartitionList,
     ) {
         let is_assign = event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
-        // Ordering: Relaxed; written by the same thread.
+        // Ordering: Relaxed; written by the same thread, or before this one could drop the client.
         if self.closing.load(Ordering::Relaxed) {
             let unassigned = match client.rebalance_protocol() {
                 RebalanceProtocol::Cooperative if !is_assign => client.incremental_unassign(list),

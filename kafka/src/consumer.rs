@@ -84,7 +84,7 @@ impl Consumer {
     }
 
     /// Joins the group, and handles records until `signal` is ready. Then no other record begins; what runs may take until the
-    /// end of `grace`; what is finished is committed; and the group is left.
+    /// end of `grace`; what is finished is committed; and the group is left, in the background if brokers do not reply.
     ///
     /// `f` is called by [`concurrency`](Builder::concurrency) tasks of the tokio runtime that runs this. It returns `()`, a `Result`, an
     /// [`Outcome`](crate::Outcome) or a [`Verdict`](crate::Verdict):

@@ -9,7 +9,7 @@
 //! | who | does |
 //! | --- | --- |
 //! | the clerk | [`renew`](Lease::renew)s after a commit that was taken, from the moment before it was sent |
-//! | the driver | has everything committed again, changed or not, when a renewal [is due](Lease::is_due) |
+//! | the driver | has everything committed again, changed or not, when it holds records and a renewal [is due](Lease::is_due) |
 //! | a worker | [`wait`](Lease::wait)s before each handler. It looks at the clock, so that a process that was stopped begins nothing when it wakes |
 //! | the driver, when it ends a tenure | [`ring`](Lease::ring)s: the workers look whether it was theirs |
 //!
@@ -19,7 +19,7 @@
 //! quarter (by default they are 5 and 45 s).
 //!
 //! An assignment alone begins no lease, because the reply with the committed offsets does not show that this member is in the group. So the
-//! first records wait for a first commit.
+//! first records wait for a first commit. A member that holds no record lets its lease end, and has a commit sent when it reads one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -26,6 +26,7 @@ mod intake;
 mod rebalance;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ const DOZE: Duration = Duration::from_millis(20);
 const EVENTS: usize = 8;
 /// How often it looks at what has no callback: the limits, and whether the client has failed.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long after a commit that should renew the lease it asks for another one.
+/// How long after a commit that should renew the lease it asks for another one, at most.
 const RENEW: Duration = Duration::from_millis(500);
 
 pub(crate) struct Driver {
@@ -62,6 +63,10 @@ pub(crate) struct Driver {
     leaving: Option<Leaving>,
     last_id: u64,
     next_commit: Instant,
+    /// A commit is due; and one that is not the last of its tenures is on its way. There is one at most, and what changes until it is
+    /// taken waits for the next one.
+    wants_commit: bool,
+    is_committing: bool,
     next_renewal: Instant,
     next_look: Instant,
     /// The records that stall, of which it has warned.
@@ -90,6 +95,8 @@ impl Driver {
         let now = Instant::now();
         Ok(Driver {
             next_commit: now + shared.settings.commit_every,
+            wants_commit: false,
+            is_committing: false,
             next_renewal: now,
             next_look: now,
             shared,
@@ -164,7 +171,8 @@ impl Driver {
             busy = true;
             match reply {
                 Reply::Loaded(id, loaded) => self.assign(id, loaded)?,
-                Reply::Committed(id, failed) => self.note_committed(id, failed),
+                Reply::Committed(Some(id), failed) => self.note_committed(id, failed),
+                Reply::Committed(None, _) => self.is_committing = false,
             }
         }
         if self.leaving.is_none() {
@@ -189,12 +197,17 @@ impl Driver {
         }
         if now >= self.next_commit {
             self.next_commit = now + self.shared.settings.commit_every;
-            self.commit(None, |_| true);
+            self.wants_commit = true;
             self.report();
         }
-        let is_due = now >= self.next_renewal && self.shared.lease.is_due(now);
-        if is_due && self.commit(None, |_| true) {
-            self.next_renewal = now + RENEW;
+        if !self.is_committing {
+            let renews = now >= self.next_renewal && self.is_lease_due(now);
+            if renews {
+                self.next_renewal = now + RENEW.min(self.shared.settings.brokers_session / 8);
+            }
+            if mem::take(&mut self.wants_commit) || renews {
+                self.is_committing = self.commit(None, |_| true);
+            }
         }
         let intake = match self.leaving {
             None => self.intake(now),
@@ -249,11 +262,17 @@ impl Driver {
         }
     }
 
+    /// Whether the lease has to be renewed. A member that holds no record needs none.
+    fn is_lease_due(&self, now: Instant) -> bool {
+        let mut tenures = self.partitions.values().map(|assigned| &assigned.tenure);
+        self.shared.lease.is_due(now) && tenures.any(|tenure| tenure.held().0 > 0)
+    }
+
     /// Asks the clerk to commit what has changed of these tenures, and all if the lease has to be renewed. With an id it is their
-    /// last commit, and is always replied to. Returns whether there is something to commit.
+    /// last commit. Returns whether there will be a reply: there is something to commit, or to wait for.
     fn commit(&self, last: Option<(u64, Instant)>, of: impl Fn(&Tenure) -> bool) -> bool {
         let metadata = self.shared.metadata();
-        let is_renewal = last.is_none() && self.shared.lease.is_due(Instant::now());
+        let is_renewal = last.is_none() && self.is_lease_due(Instant::now());
         let snapshot = |assigned: &Assigned| {
             let tenure = &assigned.tenure;
             let is_due = of(tenure) && (last.is_some() || !tenure.is_revoked());
@@ -262,11 +281,12 @@ impl Driver {
             Some((Arc::clone(tenure), snapshot))
         };
         let snapshots: Vec<_> = self.partitions.values().filter_map(snapshot).collect();
-        let is_some = !snapshots.is_empty();
-        if last.is_some() || is_some {
+        // A last one without anything is replied to when what is on its way has arrived.
+        let asks = !snapshots.is_empty() || last.is_some() && self.is_committing;
+        if asks {
             self.clerk.ask(Job::Commit(last, snapshots));
         }
-        is_some
+        asks
     }
 
     fn next_id(&mut self) -> u64 {

@@ -15,7 +15,7 @@ use crate::client::{self, Event, Partition};
 use crate::tenure::{Start, Tenure};
 use crate::{Ended, Error, PartitionStatus, lock};
 
-/// How long the last commit of a tenure is tried, beyond the limit of its revocation.
+/// How long the last commit of a tenure is tried, beyond the limit of its revocation. It is not waited for longer.
 const COMMIT: Duration = Duration::from_secs(10);
 /// How long what is cancelled may take to notice.
 const NOTICE: Duration = Duration::from_millis(200);
@@ -232,10 +232,11 @@ impl Driver {
         if !leaving.is_lost {
             let id = self.next_id();
             let slots = &leaving.slots;
-            self.commit(Some((id, now + COMMIT)), |tenure| {
-                slots.contains(&tenure.slot)
-            });
-            leaving.step = Step::Committing(id, now + 2 * COMMIT);
+            let until = now + COMMIT;
+            let is_asked = self.commit(Some((id, until)), |tenure| slots.contains(&tenure.slot));
+            if is_asked {
+                leaving.step = Step::Committing(id, until + NOTICE);
+            }
         }
     }
 

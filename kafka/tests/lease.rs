@@ -1,0 +1,109 @@
+//! Members of a group whose session only the brokers know, with brokers that are slow or gone: on librdkafka's mock cluster.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Notes, cluster, produce, run, until};
+use keyqueue_kafka::Consumer;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+/// A consumer whose session is short.
+fn of_brokers(cluster: &common::Cluster) -> keyqueue_kafka::Builder {
+    Consumer::builder(&cluster.bootstrap_servers(), "group")
+        .topics(["topic"])
+        .set("group.protocol", "consumer")
+        .set("fetch.wait.max.ms", "20")
+        .commit_every(Duration::from_millis(20))
+        .brokers_session(Duration::from_secs(1))
+}
+
+fn is_committed(consumer: &Consumer, offset: i64) -> bool {
+    let status = consumer.status();
+    let partition = status.partitions.first();
+    partition.is_some_and(|partition| partition.committed == Some(offset))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn an_idle_member_that_is_cut_off_ends_within_its_grace() {
+    let cluster = cluster(1);
+    let run = run(of_brokers(&cluster), |_| async {});
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    until("it is committed", || is_committed(&run.consumer, 1)).await;
+    // The lease ends, and nothing renews it: that would wait for brokers, and the end for that.
+    sleep(Duration::from_millis(700)).await;
+    cluster.broker_down(1).expect("a broker");
+    sleep(Duration::from_millis(700)).await;
+    let ended = tokio::time::timeout(Duration::from_secs(10), run.end()).await;
+    let ended = ended.expect("it ends").expect("no error");
+    assert_eq!((ended.finished, ended.uncommitted), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2
+async fn the_first_record_after_a_pause_has_a_commit_of_its_own() {
+    let cluster = cluster(1);
+    // No other one is due.
+    let builder = of_brokers(&cluster).commit_every(Duration::from_secs(3600));
+    let run = run(builder, |_| async {});
+    for finished in 1..=2 {
+        produce(&cluster, &[(Some("a"), Some("x"))]).await;
+        until("it is finished", || {
+            run.consumer.status().finished == finished
+        })
+        .await;
+        sleep(Duration::from_millis(700)).await;
+    }
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.finished, ended.uncommitted), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn commits_that_brokers_are_slow_to_take_do_not_pile_up() {
+    let cluster = cluster(1);
+    let (begun, go) = (Notes::default(), Arc::new(Notify::new()));
+    let (notes, gate) = (begun.clone(), Arc::clone(&go));
+    let run = run(of_brokers(&cluster), move |_| {
+        let (notes, gate) = (notes.clone(), Arc::clone(&gate));
+        async move {
+            notes.add("begun");
+            gate.notified().await;
+        }
+    });
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    until("it runs", || begun.len() == 1).await;
+    cluster
+        .broker_round_trip_time(1, Duration::from_secs(1))
+        .expect("a broker");
+    // A hundred and more times the lease should be renewed, which is over whenever a commit is taken.
+    sleep(Duration::from_secs(3)).await;
+    go.notify_one();
+    // Not behind a hundred others, each of which takes a second.
+    until("it is committed", || is_committed(&run.consumer, 1)).await;
+    run.end().await.expect("no error");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn the_end_does_not_wait_for_a_commit_that_waits_for_brokers() {
+    let cluster = cluster(1);
+    let (begun, go) = (Notes::default(), Arc::new(Notify::new()));
+    let (notes, gate) = (begun.clone(), Arc::clone(&go));
+    let run = run(of_brokers(&cluster), move |_| {
+        let (notes, gate) = (notes.clone(), Arc::clone(&gate));
+        async move {
+            notes.add("begun");
+            gate.notified().await;
+        }
+    });
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    until("it runs", || begun.len() == 1).await;
+    cluster.broker_down(1).expect("a broker");
+    sleep(Duration::from_secs(1)).await;
+    go.notify_one();
+    until("it is finished", || run.consumer.status().finished == 1).await;
+    // librdkafka waits for a coordinator for 45 s.
+    let ended = tokio::time::timeout(Duration::from_secs(25), run.end()).await;
+    let ended = ended.expect("it ends").expect("no error");
+    assert_eq!((ended.finished, ended.uncommitted), (1, 1));
+}
