@@ -104,6 +104,9 @@ async fn main() -> anyhow::Result<ExitCode> {
     let requests = tokio::spawn(async move {
         let mut made = 0;
         while args.clicks != Some(made) && clicked.put(made % USERS, 1) != Added::ShutDown {
+            if made == 0 {
+                println!("saving, SIGTERM or Ctrl-C ends");
+            }
             made += 1;
             match args.clicks {
                 Some(_) => tokio::task::yield_now().await, // Another request.
@@ -112,7 +115,6 @@ async fn main() -> anyhow::Result<ExitCode> {
         }
         made // The one after them is refused.
     });
-    println!("saving, SIGTERM or Ctrl-C ends");
     let last_click = async {
         // Here there is time for every retry.
         while !requests.is_finished() || queue.counts() != Counts::default() {
