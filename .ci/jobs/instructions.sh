@@ -43,14 +43,6 @@ counted=$(mktemp)
 trap 'rm -f "$counted"' EXIT
 "$program" --list | xargs -P "$(nproc)" -I {} bash -c 'per_operation {}' >"$counted"
 
-# What is more is counted once more: the allocator and the seeds of hashers make one run in some hundreds an odd one.
-while read -r path instructions; do
-    limit=$(awk -v path="$path" -v tolerance="$tolerance" '$1 == path { print int($2 * (1 + tolerance / 100)) }' "$known")
-    [[ $instructions -le ${limit:-0} ]] || instructions=$(per_operation "$path" | awk -v first="$instructions" '{ print $2 < first ? $2 : first }')
-    echo "$path $instructions"
-done <"$counted" >"$counted.again"
-mv "$counted.again" "$counted"
-
 if [[ $bless == --bless ]]; then
     # In the order of the program, whichever was done first.
     for path in $("$program" --list); do grep "^$path " "$counted"; done >"$known"

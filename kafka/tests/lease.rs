@@ -5,19 +5,36 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Notes, cluster, produce, run, until};
+use common::{Cluster, Notes, Run, cluster, produce, run, until};
 use keyqueue_kafka::Consumer;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 /// A consumer whose session is short.
-fn of_brokers(cluster: &common::Cluster) -> keyqueue_kafka::Builder {
+fn of_brokers(cluster: &Cluster) -> keyqueue_kafka::Builder {
     Consumer::builder(&cluster.bootstrap_servers(), "group")
         .topics(["topic"])
         .set("group.protocol", "consumer")
         .set("fetch.wait.max.ms", "20")
         .commit_every(Duration::from_millis(20))
         .brokers_session(Duration::from_secs(1))
+}
+
+/// A member with one record, which runs until it is told to go.
+async fn one_that_runs() -> (Cluster, Run, Arc<Notify>) {
+    let cluster = cluster(1);
+    let (begun, go) = (Notes::default(), Arc::new(Notify::new()));
+    let (notes, gate) = (begun.clone(), Arc::clone(&go));
+    let run = run(of_brokers(&cluster), move |_| {
+        let (notes, gate) = (notes.clone(), Arc::clone(&gate));
+        async move {
+            notes.add("begun");
+            gate.notified().await;
+        }
+    });
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    until("it runs", || begun.len() == 1).await;
+    (cluster, run, go)
 }
 
 fn is_committed(consumer: &Consumer, offset: i64) -> bool {
@@ -61,18 +78,7 @@ async fn the_first_record_after_a_pause_has_a_commit_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
 async fn commits_that_brokers_are_slow_to_take_do_not_pile_up() {
-    let cluster = cluster(1);
-    let (begun, go) = (Notes::default(), Arc::new(Notify::new()));
-    let (notes, gate) = (begun.clone(), Arc::clone(&go));
-    let run = run(of_brokers(&cluster), move |_| {
-        let (notes, gate) = (notes.clone(), Arc::clone(&gate));
-        async move {
-            notes.add("begun");
-            gate.notified().await;
-        }
-    });
-    produce(&cluster, &[(Some("a"), Some("x"))]).await;
-    until("it runs", || begun.len() == 1).await;
+    let (cluster, run, go) = one_that_runs().await;
     cluster
         .broker_round_trip_time(1, Duration::from_secs(1))
         .expect("a broker");
@@ -86,18 +92,7 @@ async fn commits_that_brokers_are_slow_to_take_do_not_pile_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
 async fn the_end_does_not_wait_for_a_commit_that_waits_for_brokers() {
-    let cluster = cluster(1);
-    let (begun, go) = (Notes::default(), Arc::new(Notify::new()));
-    let (notes, gate) = (begun.clone(), Arc::clone(&go));
-    let run = run(of_brokers(&cluster), move |_| {
-        let (notes, gate) = (notes.clone(), Arc::clone(&gate));
-        async move {
-            notes.add("begun");
-            gate.notified().await;
-        }
-    });
-    produce(&cluster, &[(Some("a"), Some("x"))]).await;
-    until("it runs", || begun.len() == 1).await;
+    let (cluster, run, go) = one_that_runs().await;
     cluster.broker_down(1).expect("a broker");
     sleep(Duration::from_secs(1)).await;
     go.notify_one();

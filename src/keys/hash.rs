@@ -2,7 +2,8 @@
 //! that is stored.
 //!
 //! The hashes of some hashers differ in few bits only. An identity hasher, which is common for
-//! integer keys, returns small numbers or multiples of a number. The shards, and the places and
+//! integer keys, returns small numbers or multiples of a number, and foldhash, the default, has seeds with which those of successive
+//! integers fall into few places: in one process of seventy. The shards, and the places and
 //! tags of a shard's table, each use different bits of the hash, so hashes have to differ in all of
 //! these bits.
 
@@ -14,17 +15,22 @@ use crate::sync::assert_unlocked;
 /// Computer Programming, volume 3, section 6.4).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Returns the hash of a key, with the differences between hashes spread over the upper 44 bits.
-///
-/// The upper half is folded into the lower first, because a multiplication carries bits only
-/// upwards. Both steps are invertible, so different hashes stay different.
+/// Returns the hash of a key, [mixed](mix).
 #[inline]
 pub(crate) fn hash_of<Q>(hasher: &impl BuildHasher, key: &Q) -> u64
 where
     Q: Hash + ?Sized,
 {
     assert_unlocked();
-    let hash = hasher.hash_one(key);
+    mix(hasher.hash_one(key))
+}
+
+/// Spreads the differences between hashes over the upper 44 bits.
+///
+/// The upper half is folded into the lower first, because a multiplication carries bits only
+/// upwards. Both steps are invertible, so different hashes stay different.
+#[inline]
+pub(crate) fn mix(hash: u64) -> u64 {
     (hash ^ hash >> 32).wrapping_mul(SPREAD)
 }
 

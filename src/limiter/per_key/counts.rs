@@ -12,6 +12,8 @@
 //! `record` happened before the call, the call reads the `failing` that `record` stored, or a later
 //! value; a later zero was stored under the lock, after the last count had been cleared.
 //!
+//! Hashes are [mixed](mix) here, so that keys spread over the shards whatever the hasher and its seed are.
+//!
 //! # How memory is freed
 //!
 //! `forget` sets a count to zero and leaves the entry for the key's next failure, which is twice as
@@ -30,6 +32,7 @@ use std::collections::HashMap;
 use crossbeam_utils::CachePadded;
 
 use crate::DefaultHasher;
+use crate::keys::hash::mix;
 pub(super) use crate::sync::LIMITER_SHARDS as SHARDS;
 use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -82,12 +85,11 @@ impl Counts {
         self.shards.iter().map(|shard| shard.failing()).sum()
     }
 
+    /// The number of entries of each shard.
     #[cfg(test)]
-    pub(super) fn entries(&self) -> usize {
-        self.shards
-            .iter()
-            .map(|shard| shard.failures.lock().len())
-            .sum()
+    pub(super) fn entries(&self) -> impl Iterator<Item = usize> {
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.failures.lock().len())
     }
 
     fn shard_of(hash: u64) -> usize {
@@ -97,6 +99,7 @@ impl Counts {
     /// Records one more failure, at the time `now`, and returns how many there were before it.
     #[inline]
     pub(super) fn record(&self, hash: u64, now: u64) -> u32 {
+        let hash = mix(hash);
         let at = Self::shard_of(hash);
         let shard = &self.shards[at];
         let mut all = shard.failures.lock();
@@ -116,6 +119,7 @@ impl Counts {
     /// Clears the count of a key. Calls `now` only if there may be something to sweep or rebuild.
     #[inline]
     pub(super) fn forget(&self, hash: u64, now: impl FnOnce() -> u64) {
+        let hash = mix(hash);
         let at = Self::shard_of(hash);
         let shard = &self.shards[at];
         if shard.failing() == 0 {
@@ -137,6 +141,7 @@ impl Counts {
     }
 
     pub(super) fn get(&self, hash: u64, now: impl FnOnce() -> u64) -> u32 {
+        let hash = mix(hash);
         let shard = &self.shards[Self::shard_of(hash)];
         if shard.failing() == 0 {
             return 0;

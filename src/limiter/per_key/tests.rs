@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::counts::{SHARDS, SPARE_ENTRIES};
+use super::counts::{Counts, SHARDS, SPARE_ENTRIES};
 use super::*;
 use crate::MockClock;
 use crate::limiter::FastSlow;
@@ -19,7 +19,7 @@ fn mocked() -> (PerKeyLimiter<u64, FastSlow>, MockClock) {
 }
 
 fn entries(limiter: &PerKeyLimiter<u64, FastSlow>) -> usize {
-    limiter.counts.entries()
+    limiter.counts.entries().sum()
 }
 
 fn record(limiter: &PerKeyLimiter<u64, FastSlow>, key: u64, now: u64) -> u32 {
@@ -37,6 +37,19 @@ fn a_late_thread_turns_back_no_time() {
     assert_eq!(limiter.num_requeues(&1), 2);
     mock.advance(Duration::from_nanos(1));
     assert_eq!(limiter.num_requeues(&1), 0);
+}
+
+#[test]
+fn hashes_that_differ_in_few_bits_spread_over_the_shards() {
+    let mean = scaled(200);
+    for stride in [1, 10, 1 << 12, 1 << 20, 1 << 32, 1 << 48] {
+        let counts = Counts::new(MEMORY);
+        for key in 0..(SHARDS * mean) as u64 {
+            counts.record(key * stride, 0);
+        }
+        let most = counts.entries().max();
+        assert!(most <= Some(2 * mean + 8), "{stride}: {most:?} of {mean}");
+    }
 }
 
 // L2, L12
