@@ -26,7 +26,7 @@ impl Span {
     }
 
     /// The shorter and the longer of two, in nanoseconds.
-    fn sorted(self, other: Span) -> (u128, u128) {
+    pub fn sorted(self, other: Span) -> (u128, u128) {
         let (one, other) = (self.nanos(), other.nanos());
         (one.min(other), one.max(other))
     }
@@ -41,8 +41,8 @@ pub fn duration(nanos: u128) -> Duration {
 /// The settings of one limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Exponential per key between two delays, in either order.
-    Exponential(Span, Span),
+    /// Exponential per key from one delay, in nanoseconds, to a longer one.
+    Exponential(u128, u128),
     /// Fast this many times per key, then slow; two delays in either order.
     FastSlow(Span, Span, u8),
     /// Tokens, in how many seconds, and the size of the bucket: each is one more than its number.
@@ -56,6 +56,16 @@ pub struct Limits {
     pub of: Vec<Limit>,
     /// The longest delay of all.
     pub max_wait: Option<Span>,
+}
+
+impl Limits {
+    /// How a queue backs off for which no limiter is set (L15): from 5 ms to 1000 s.
+    pub fn unset() -> Self {
+        Limits {
+            of: vec![Limit::Exponential(SECOND / 200, 1000 * SECOND)],
+            max_wait: None,
+        }
+    }
 }
 
 /// A delay, and how many nanoseconds a limiter may be off by.
@@ -119,14 +129,11 @@ impl<K: Ord + Copy> NaiveLimits<K> {
         let failed = self.count(at, limit, key, now);
         self.failures[at].insert(key, (failed.saturating_add(1), now));
         let nanos = match limit {
-            Limit::Exponential(one, other) => {
-                let (base, max) = one.sorted(other);
-                (0..failed)
-                    .try_fold(base, |delay, _| {
-                        (delay * 2 < max && delay > 0).then_some(delay * 2)
-                    })
-                    .unwrap_or(if base == 0 { 0 } else { max })
-            }
+            Limit::Exponential(base, max) => (0..failed)
+                .try_fold(base, |delay, _| {
+                    (delay * 2 < max && delay > 0).then_some(delay * 2)
+                })
+                .unwrap_or(if base == 0 { 0 } else { max }),
             Limit::FastSlow(one, other, fast) if failed < u32::from(fast) => one.sorted(other).0,
             Limit::FastSlow(one, other, _) => one.sorted(other).1,
             Limit::Bucket(..) => unreachable!("a bucket counts no failures"),
@@ -137,7 +144,8 @@ impl<K: Ord + Copy> NaiveLimits<K> {
     /// How often a key failed, unless that is too long ago.
     fn count(&self, at: usize, limit: Limit, key: K, now: u128) -> u32 {
         let longest = match limit {
-            Limit::Exponential(one, other) | Limit::FastSlow(one, other, _) => one.sorted(other).1,
+            Limit::Exponential(_, longest) => longest,
+            Limit::FastSlow(one, other, _) => one.sorted(other).1,
             Limit::Bucket(..) => return 0,
         };
         let memory = match longest {

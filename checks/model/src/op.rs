@@ -33,7 +33,7 @@ pub struct Setup {
     pub drain_delays: bool,
     /// Chooses [`Setup::tick`] and [`Setup::timed`].
     pub tick: u8,
-    /// Chooses [`Setup::limits`] and [`Setup::capacity`].
+    /// Chooses [`Setup::has_limiter`], [`Setup::limits`] and [`Setup::capacity`].
     pub limiter: u8,
     /// Chooses [`Setup::levels`], [`Setup::starvation_limit`] and [`Setup::groups`].
     pub levels: u8,
@@ -75,17 +75,25 @@ impl Setup {
         self.tick % 6 >= 3
     }
 
-    /// The rate limiter: none, one of each kind, or all of them cut at a maximum. Their delays are
-    /// exact: the bucket's rate divides a second.
+    /// Whether the queue is built with a limiter.
+    pub fn has_limiter(&self) -> bool {
+        self.limiter % 6 < 5
+    }
+
+    /// The rate limiter: none, one of each kind, all of them cut at a maximum, or what a queue has for which none is
+    /// set. Their delays are exact: the bucket's rate divides a second.
     pub fn limits(&self) -> Limits {
+        if !self.has_limiter() {
+            return Limits::unset();
+        }
         let span = |times, shift| Span { times, shift };
         let (short, long) = (span(5, 18), span(5, 24));
         let all = [
-            Limit::Exponential(short, long),
+            Limit::Exponential(short.nanos(), long.nanos()),
             Limit::FastSlow(short, long, 2),
             Limit::Bucket(99, 0, 2),
         ];
-        let chosen = usize::from(self.limiter % 5);
+        let chosen = usize::from(self.limiter % 6);
         Limits {
             of: match chosen {
                 0 => Vec::new(),
@@ -98,7 +106,7 @@ impl Setup {
 
     /// How many keys may wait; `None` without a bound. Few, so that there is often no room.
     pub fn capacity(&self) -> Option<usize> {
-        [None, Some(1), Some(3), Some(8)][usize::from(self.limiter / 5 % 4)]
+        [None, Some(1), Some(3), Some(8)][usize::from(self.limiter / 6 % 4)]
     }
 
     /// How many different keys there are: few, so that they meet in every state, or enough for

@@ -25,7 +25,10 @@ fn span() -> impl Strategy<Value = Span> {
 
 fn limits() -> impl Strategy<Value = Limits> {
     let limit = prop_oneof![
-        (span(), span()).prop_map(|(one, other)| Limit::Exponential(one, other)),
+        (span(), span()).prop_map(|(one, other)| {
+            let (base, max) = one.sorted(other);
+            Limit::Exponential(base, max)
+        }),
         (span(), span(), any::<u8>())
             .prop_map(|(one, other, fast)| Limit::FastSlow(one, other, fast)),
         any::<(u16, u16, u16)>()

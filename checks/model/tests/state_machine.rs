@@ -18,7 +18,7 @@ fn setup() -> impl Strategy<Value = Setup> {
         Policy::Replace,
         Policy::KeepFirst,
     ]);
-    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..20_u8, 0..36_u8);
+    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..24_u8, 0..36_u8);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     (sizes, spread, policy, flags).prop_map(
         |(

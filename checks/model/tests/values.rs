@@ -12,7 +12,7 @@ fn setup() -> impl Strategy<Value = Setup> {
         Policy::Replace,
         Policy::KeepFirst,
     ];
-    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..8_u8, 0..36_u8);
+    let sizes = (0..3_u8, 0..4_u8, 0..4_u8, 0..6_u8, 0..16_u8, 0..36_u8);
     let policy = prop::sample::select(policies);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     (sizes, policy, flags).prop_map(

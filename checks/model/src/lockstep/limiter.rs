@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use crate::limit::{Limit, Limits};
+use crate::limit::{Limit, Limits, duration};
 use keyqueue::Clock;
 use keyqueue::limiter::{
     Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait,
@@ -23,9 +23,8 @@ pub fn build<K: Hash + 'static>(settings: &Limits, clock: &Clock) -> Limiter<K> 
 fn one<K: Hash + 'static>(limit: Limit, clock: &Clock) -> Limiter<K> {
     let clock = clock.clone();
     match limit {
-        Limit::Exponential(one, other) => {
-            let (base, max) = (one.duration(), other.duration());
-            let limiter = ItemExponentialFailure::new(base.min(max), base.max(max));
+        Limit::Exponential(base, max) => {
+            let limiter = ItemExponentialFailure::new(duration(base), duration(max));
             Box::new(limiter.expect("in order").with_clock(clock))
         }
         Limit::FastSlow(one, other, fast) => {

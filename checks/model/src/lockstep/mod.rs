@@ -34,8 +34,11 @@ type Drainer<'q> = Pin<Box<dyn Future<Output = Remaining> + 'q>>;
 /// Takes all steps, and then delivers what is left.
 pub fn run(setup: Setup, ops: &[Op]) {
     let (clock, time) = Clock::mock();
-    let limiter = limiter::build(&setup.limits(), &clock);
-    let builder = settings::<Key>(&setup, clock).rate_limiter(limiter);
+    let builder = settings::<Key>(&setup, clock.clone());
+    let builder = match setup.has_limiter() {
+        true => builder.rate_limiter(limiter::build(&setup.limits(), &clock)),
+        false => builder,
+    };
     let queue = match setup.groups() {
         0 => builder,
         groups => builder.group_by(move |key: &Key| key.number % groups),

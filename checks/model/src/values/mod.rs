@@ -32,10 +32,15 @@ type Held<'q> = Item<'q, u16, Value>;
 /// Takes all steps, and then delivers what is left.
 pub fn run(setup: Setup, ops: &[ValueOp]) {
     let (clock, time) = Clock::mock();
-    let builder = settings::<u16>(&setup, clock).rate_limiter(NoLimit);
-    let builder = builder.merge(merge::append);
-    // A limiter has no meaning here, so its number chooses the bound.
+    let builder = settings::<u16>(&setup, clock);
+    // The number of the limiter chooses between the bounds, and whether retries are delayed (L15).
     let capacity = (setup.limiter % 2 == 1).then_some(usize::from(setup.limiter / 2 % 4) + 1);
+    let backs_off = setup.limiter / 8 % 2 == 1;
+    let builder = match backs_off {
+        true => builder,
+        false => builder.rate_limiter(NoLimit),
+    };
+    let builder = builder.merge(merge::append);
     let builder = match capacity {
         None => builder,
         Some(capacity) => builder.capacity(capacity),
@@ -48,7 +53,7 @@ pub fn run(setup: Setup, ops: &[ValueOp]) {
     let mut lockstep = Lockstep {
         queue: &queue,
         time: &time,
-        model: Model::new(setup, capacity),
+        model: Model::new(setup, capacity, backs_off),
         setup,
         alive: Arc::default(),
         next: 0,
@@ -230,7 +235,7 @@ impl Lockstep<'_> {
             }
             ValueOp::Retry(which) => {
                 let (key, item) = take_one(&mut self.items, which)?;
-                assert_eq!(item.retry(), self.model.retry_after(key, 0), "V3: {key}");
+                assert_eq!(item.retry(), self.model.retry(key), "V3: {key}");
             }
             ValueOp::RetryAfter(which, delay) => {
                 let (key, item) = take_one(&mut self.items, which)?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keyqueue::{Added, Ended, LeftReason};
 
 use super::Verb;
-use crate::limit::Span;
+use crate::limit::{Limits, NaiveLimits, Span};
 use crate::{Naive, Settings, Setup};
 
 /// What one delivery has, or will have.
@@ -40,12 +40,16 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new(setup: Setup, capacity: Option<usize>) -> Self {
+    pub(super) fn new(setup: Setup, capacity: Option<usize>, backs_off: bool) -> Self {
+        let mut keys = Naive::new(Setup {
+            limiter: 0,
+            ..setup
+        });
+        if backs_off {
+            keys.limits = NaiveLimits::new(Limits::unset());
+        }
         Model {
-            keys: Naive::new(Setup {
-                limiter: 0,
-                ..setup
-            }),
+            keys,
             waiting: BTreeMap::new(),
             loaded: BTreeMap::new(),
             retries: BTreeSet::new(),
@@ -169,18 +173,26 @@ impl Model {
         self.keys.done(key);
     }
 
+    pub(super) fn retry(&mut self, key: u16) -> Added {
+        let added = self.keys.retry(key);
+        self.retried(key, added)
+    }
+
     pub(super) fn retry_after(&mut self, key: u16, nanos: u128) -> Added {
         let added = self.keys.retry_after(key, nanos);
-        {
-            let mut load = self.loaded.remove(&key).unwrap_or_default();
-            if load.value.is_none() {
-                // It was taken, and cannot be delivered again.
-                self.end(&std::mem::take(&mut load.receipts), Ended::GivenUp);
-            }
-            load.append(self.waiting.remove(&key).unwrap_or_default());
-            self.retries.extend(load.value.is_some().then_some(key));
-            self.waiting.insert(key, load);
+        self.retried(key, added)
+    }
+
+    /// Puts the value of a retry under what waits, and finishes the key.
+    fn retried(&mut self, key: u16, added: Added) -> Added {
+        let mut load = self.loaded.remove(&key).unwrap_or_default();
+        if load.value.is_none() {
+            // It was taken, and cannot be delivered again.
+            self.end(&std::mem::take(&mut load.receipts), Ended::GivenUp);
         }
+        load.append(self.waiting.remove(&key).unwrap_or_default());
+        self.retries.extend(load.value.is_some().then_some(key));
+        self.waiting.insert(key, load);
         if !added.is_accepted() {
             self.strand();
         }
