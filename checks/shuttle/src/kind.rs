@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Full, Receipt, WorkQueue};
 use shuttle::future::block_on;
 
@@ -130,8 +129,7 @@ impl Kind for () {
     const HAS_VALUES: bool = false;
 
     fn builder() -> SettingsOf<Self> {
-        let builder = WorkQueue::<Key>::builder().rate_limiter(NoLimit);
-        builder.hasher(crate::HASHER)
+        WorkQueue::<Key>::builder().hasher(crate::HASHER)
     }
 
     fn weigh(settings: SettingsOf<Self>) -> SettingsOf<Self> {

@@ -15,6 +15,7 @@ mod run;
 
 use std::time::Duration;
 
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Builder, Item, WorkQueue};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;
@@ -58,7 +59,8 @@ pub type Delivery<'q> = DeliveryOf<'q, ()>;
 
 /// A queue of two shards whose ring holds `ring` keys; `set` makes the other settings.
 pub fn queue(ring: usize, set: impl FnOnce(Settings) -> Settings) -> Arc<Queue> {
-    let builder = <()>::builder().shards(2).ring(ring);
+    let builder = <()>::builder().rate_limiter(NoLimit);
+    let builder = builder.shards(2).ring(ring);
     Arc::new(set(builder).build().expect("the settings are in range"))
 }
 

@@ -3,6 +3,7 @@
 use std::array;
 use std::time::Duration;
 
+use keyqueue::limiter::NoLimit;
 use keyqueue::{Clock, DelayPolicy};
 
 use crate::{How, Key, Kind, MS, QueueOf, SettingsOf, below, once_in};
@@ -80,6 +81,8 @@ pub struct Plan {
     /// or the first one until the producers have ended.
     pub held: bool,
     pub retries: bool,
+    /// Whether the queue has no limiter set, and retries wait as long as it says (L15).
+    pub backs_off: bool,
     /// Whether keys are cleared and removed,
     pub clears: bool,
     /// or swept.
@@ -123,6 +126,7 @@ impl Plan {
             holds: false,
             held: false,
             retries: false,
+            backs_off: false,
             clears: false,
             sweeps: false,
             amid: false,
@@ -166,6 +170,7 @@ impl Plan {
             holds: groups && once_in(2),
             held: false,
             retries: once_in(2),
+            backs_off: once_in(2),
             clears: once_in(6),
             sweeps: once_in(3),
             amid: once_in(2),
@@ -223,6 +228,9 @@ impl Plan {
             .adds_wait_for_retries(self.wait_for_retries)
             .delay_policy(self.policy)
             .drain_delays(self.drain_delays);
+        if !self.backs_off {
+            settings = settings.rate_limiter(NoLimit);
+        }
         if self.manual {
             settings = settings.manual_timers();
         }

@@ -223,9 +223,12 @@ impl<K: Kind> Place<K> {
     fn retry(&self, item: DeliveryOf<'_, K>, number: u64, puts: Bag) {
         // While it is held: it may be delivered again at once.
         self.note_retried(number, true);
-        let (weight, delay) = (K::weight(&puts), delay());
+        let weight = K::weight(&puts);
         lock(&self.waiting).add(weight);
-        let retry = || item.retry_after(delay);
+        let retry = || match self.plan.backs_off {
+            true => item.retry(),
+            false => item.retry_after(delay()),
+        };
         let added = match self.plan.keeps_delays() {
             true => self.ledger.add(number, retry),
             false => {

@@ -145,7 +145,7 @@ impl<K: Kind> Place<K> {
         let mut waited = 0;
         // The least and the most of it that were retries.
         let (mut least, mut most) = (0, 0);
-        for _ in 0..8 {
+        loop {
             loop {
                 let retrying = self.queue.counts().retrying;
                 let Ok(mut item) = self.queue.try_get() else {
@@ -165,6 +165,9 @@ impl<K: Kind> Place<K> {
                 if K::HAS_VALUES {
                     self.puts.finish(number, puts);
                 }
+            }
+            if self.queue.counts().delayed == 0 {
+                break;
             }
             self.pass_time();
         }
