@@ -21,7 +21,7 @@
 //! count, plus [`SPARE_ENTRIES`], is rebuilt without the zero entries.
 //!
 //! A count is valid until its key has been idle for longer than `memory`; every reader checks that.
-//! Each `record`, and each `forget` that does not find its key among others, rebuilds one shard
+//! Each `record`, and each `forget` that does not find a count of its key among others, rebuilds one shard
 //! that has counts and was not swept for longer than `memory`, if there is one. So an invalid count
 //! is freed within another `memory`. A thread considers its key's own shard last, so that repeated
 //! calls of `forget` for one key sweep all shards. To rebuild a shard takes as long as an insertion
@@ -126,14 +126,13 @@ impl Counts {
             return;
         }
         let mut all = shard.failures.lock();
-        let Some(failures) = all.get_mut(&hash) else {
+        let known = all.get_mut(&hash);
+        let Some(failures) = known.filter(|failures| failures.count > 0) else {
             drop(all);
             return self.sweep_if_due(at, now());
         };
-        if failures.count > 0 {
-            failures.count = 0;
-            shard.set_failing(shard.failing() - 1);
-        }
+        failures.count = 0;
+        shard.set_failing(shard.failing() - 1);
         if all.len() > 2 * shard.failing() + SPARE_ENTRIES {
             drop(all);
             self.rebuild(at, now());

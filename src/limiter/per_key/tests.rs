@@ -87,6 +87,21 @@ fn a_sweep_frees_the_entries_of_idle_keys_and_keeps_the_others() {
     assert!((0..100).all(|key| limiter.num_requeues(&key) == 2));
 }
 
+// L12: nothing but keys that have failed before, and succeed now, is left of a burst.
+#[test]
+fn a_sweep_needs_no_key_that_is_new() {
+    let (limiter, mock) = mocked();
+    for key in 0..scaled(10_000) as u64 {
+        limiter.when(&key);
+    }
+    limiter.forget(&0);
+    mock.advance(MAX * 2 + Duration::from_nanos(1));
+    for _ in 0..=SHARDS {
+        limiter.forget(&0);
+    }
+    assert_eq!((limiter.tracked(), entries(&limiter)), (0, 0));
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Record,
