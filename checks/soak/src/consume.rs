@@ -105,6 +105,8 @@ fn finish<V: Carried>(life: &Life<V>, mut item: Got<'_, V>) {
     leave(life, number);
     let retried = |added| life.ledger.count(number, added);
     match ending {
+        // Forgets the failures.
+        Ending::Done if life.plan.settings.backs_off => item.retry_on_drop().done(),
         Ending::Done => drop(item),
         // Without the panic hook, which ends the process.
         Ending::Panic => {

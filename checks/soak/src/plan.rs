@@ -167,6 +167,8 @@ impl Plan {
         // An add that waits for a retry is delivered unless that is cancelled or dropped.
         plan.settings.wait_for_retries =
             plan.retried && !plan.mixed && plan.keeps_delays() && rng.bool();
+        // Rate-limited adds count as failures: in a mixed life a key could wait for minutes.
+        plan.settings.backs_off = plan.retried && !plan.mixed && rng.bool();
         if apart {
             plan.set_apart().placed()
         } else {

@@ -89,6 +89,8 @@ pub(crate) struct Settings {
     pub(crate) supersede: bool,
     /// Whether adds wait for retries.
     pub(crate) wait_for_retries: bool,
+    /// Whether no limiter is set: retries wait longer then, and longer with each.
+    pub(crate) backs_off: bool,
     /// Whether a drain delivers what is delayed.
     pub(crate) drain_delays: bool,
     /// Whether delays end only in `fire_due`.
@@ -115,6 +117,7 @@ impl Default for Settings {
             policy: DelayPolicy::Earliest,
             supersede: false,
             wait_for_retries: false,
+            backs_off: false,
             drain_delays: false,
             manual: false,
             timing: Timing::Off,
@@ -147,8 +150,9 @@ impl Settings {
             tick,
             policy: [Earliest, DelayPolicy::Latest, Replace, KeepFirst][rng.usize(..4)],
             supersede: rng.bool(),
-            // The plan draws it.
+            // The plan draws these two.
             wait_for_retries: false,
+            backs_off: false,
             drain_delays: rng.bool(),
             manual: rng.bool(),
             timing: [Timing::Off, Timing::On, Timing::Named][rng.usize(..3)],
@@ -180,10 +184,7 @@ impl Settings {
 
     /// A queue with these settings.
     pub(crate) fn queue<V: Carried>(&self, clock: &Clock) -> Queue<V> {
-        let (first, longest) = (Duration::from_millis(1), Duration::from_millis(20));
-        let limiter = Limiter::new(first, longest).expect("1 ms is below 20 ms");
         let mut builder = V::builder(self)
-            .rate_limiter(limiter)
             .clock(clock.clone())
             .tick(self.tick)
             .delay_policy(self.policy)
@@ -198,6 +199,11 @@ impl Settings {
             Timing::On => builder.timing(true),
             Timing::Named => builder.name("soak"),
         };
+        if !self.backs_off {
+            let (first, longest) = (Duration::from_millis(1), Duration::from_millis(20));
+            let limiter = Limiter::new(first, longest).expect("1 ms is below 20 ms");
+            builder = builder.rate_limiter(limiter);
+        }
         if self.manual {
             builder = builder.manual_timers();
         }
