@@ -28,7 +28,7 @@ pub enum Outcome {
     /// nothing has failed. client-go's `AddRateLimited` without an error, controller-runtime's
     /// `Result{Requeue: true}`.
     ///
-    /// A limiter that counts makes its delays grow with each one in a row, and counts it towards
+    /// A limiter that counts, such as the default one, makes its delays grow with each one in a row, and counts it towards
     /// [`max_retries`](super::Workers::max_retries): after that many of them, the first failure gives the key
     /// up. The outcome itself never does. A limiter that panics here makes it a failure, with
     /// [`Reason::Limiter`].
