@@ -1,7 +1,8 @@
-//! The thread for requests that wait for a reply: commits, and what is committed.
+//! The threads for requests that wait for a reply: one for commits, and one that reads what is committed.
 //!
-//! It does one after the other, in the order in which the driver asks. So the driver never waits for a broker, a later commit
-//! never arrives before an earlier one, and the reply to the last commit of a tenure says that none is on its way.
+//! Each does one after the other, in the order in which the driver asks. So the driver never waits for a broker, a later commit
+//! never arrives before an earlier one, and the reply to the last commit of a tenure says that none is on its way. No commit waits
+//! while an assignment is read, which takes a round trip for each of some hundreds of partitions: commits renew the [lease](crate::lease).
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -39,52 +40,58 @@ pub(crate) enum Reply {
 }
 
 /// Ends when it is dropped, and waits for that, but not long: librdkafka can wait for a coordinator for a session. Then the client is
-/// closed by the thread of the clerk, once that is over.
+/// closed by a thread of the clerk, once that is over.
 pub(crate) struct Clerk {
-    jobs: Option<Sender<Job>>,
+    /// For commits, and for loads.
+    jobs: Vec<Sender<Job>>,
     pub(crate) replies: Receiver<Reply>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Clerk {
-    pub(crate) fn start(client: Arc<Client>, shared: Arc<Shared>) -> std::io::Result<Self> {
-        let (jobs, of_driver) = channel();
+    pub(crate) fn start(client: &Arc<Client>, shared: &Arc<Shared>) -> std::io::Result<Self> {
         let (to_driver, replies) = channel();
-        let work = move || {
-            for job in of_driver {
-                let reply = match job {
-                    Job::Load(id, partitions) => {
-                        Reply::Loaded(id, load(&client, &shared, &partitions))
-                    }
-                    Job::Commit(last, snapshots) => {
-                        let failed = store(&client, &shared, last, &snapshots);
-                        Reply::Committed(last.map(|(id, _)| id), failed)
-                    }
-                };
-                // An error: the driver has ended.
-                _ = to_driver.send(reply);
-                shared.bell.ring();
-            }
-        };
-        let thread = thread::Builder::new()
-            .name("keyqueue-kafka-clerk".into())
-            .spawn(work)?;
+        let (mut jobs, mut threads) = (Vec::new(), Vec::new());
+        for name in ["keyqueue-kafka-clerk", "keyqueue-kafka-loads"] {
+            let (to_thread, of_driver) = channel();
+            let (client, shared) = (Arc::clone(client), Arc::clone(shared));
+            let to_driver = to_driver.clone();
+            let work = move || {
+                for job in of_driver {
+                    let reply = match job {
+                        Job::Load(id, partitions) => {
+                            Reply::Loaded(id, load(&client, &shared, &partitions))
+                        }
+                        Job::Commit(last, snapshots) => {
+                            let failed = store(&client, &shared, last, &snapshots);
+                            Reply::Committed(last.map(|(id, _)| id), failed)
+                        }
+                    };
+                    // An error: the driver has ended.
+                    _ = to_driver.send(reply);
+                    shared.bell.ring();
+                }
+            };
+            jobs.push(to_thread);
+            threads.push(thread::Builder::new().name(name.into()).spawn(work)?);
+        }
         Ok(Clerk {
-            jobs: Some(jobs),
+            jobs,
             replies,
-            thread: Some(thread),
+            threads,
         })
     }
 
     pub(crate) fn ask(&self, job: Job) {
+        let thread = usize::from(matches!(job, Job::Load(..)));
         // It receives until this is dropped.
-        _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+        _ = self.jobs.get(thread).map(|jobs| jobs.send(job));
     }
 }
 
 impl Drop for Clerk {
     fn drop(&mut self) {
-        drop(self.jobs.take());
+        self.jobs.clear();
         let end = Instant::now() + NOTICE;
         let over = loop {
             let rest = end.saturating_duration_since(Instant::now());
@@ -93,7 +100,7 @@ impl Drop for Clerk {
             }
         };
         if over == RecvTimeoutError::Disconnected {
-            _ = self.thread.take().map(JoinHandle::join);
+            self.threads.drain(..).for_each(|thread| _ = thread.join());
         }
     }
 }

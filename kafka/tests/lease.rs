@@ -3,10 +3,11 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{Cluster, Notes, Run, cluster, produce, run, until};
+use common::{Cluster, Notes, Run, cluster, produce, produce_to, run, until};
 use keyqueue_kafka::Consumer;
+use rdkafka::mocking::MockCoordinator;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -101,4 +102,48 @@ async fn the_end_does_not_wait_for_a_commit_that_waits_for_brokers() {
     let ended = tokio::time::timeout(Duration::from_secs(25), run.end()).await;
     let ended = ended.expect("it ends").expect("no error");
     assert_eq!((ended.finished, ended.uncommitted), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2
+async fn others_begin_while_an_assignment_is_read() {
+    let cluster = Cluster::new(2).expect("a mock cluster");
+    cluster.create_topic("topic", 20, 1).expect("a topic");
+    // The first of each half of the partitions, and the group, are on a broker that is fast.
+    for partition in 0..20 {
+        let broker = if partition % 10 == 0 { 1 } else { 2 };
+        let led = cluster.partition_leader("topic", partition, Some(broker));
+        led.expect("a leader");
+    }
+    let group = MockCoordinator::Group("group".to_owned());
+    cluster.coordinator(group, 1).expect("a coordinator");
+    let settings = || {
+        let session = Duration::from_secs(2);
+        of_brokers(&cluster).concurrency(1).brokers_session(session)
+    };
+    let work = |_| sleep(Duration::from_millis(10));
+    let (first, second) = (run(settings(), work), run(settings(), work));
+    let count = |run: &Run| run.consumer.status().partitions.len();
+    until("each has its half", || {
+        (count(&first), count(&second)) == (10, 10)
+    })
+    .await;
+    let own = first.consumer.status().partitions[0].partition;
+    produce_to(&cluster, own, &vec![(Some("a"), Some("x")); 1500]).await;
+    let late = cluster.broker_round_trip_time(2, Duration::from_millis(500));
+    late.expect("a broker");
+    second.end().await.expect("no error");
+    // To read where the nine others begin takes more than four seconds, and the lease one.
+    let finished = || first.consumer.status().finished;
+    let (mut seen, mut since, mut longest) = (finished(), Instant::now(), Duration::ZERO);
+    until("it has all", || {
+        if seen != finished() {
+            (seen, since) = (finished(), Instant::now());
+        }
+        longest = longest.max(since.elapsed());
+        count(&first) == 20
+    })
+    .await;
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    let ended = first.end().await.expect("no error");
+    assert!(ended.left > 0, "{ended}");
 }

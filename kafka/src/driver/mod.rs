@@ -86,7 +86,7 @@ struct Assigned {
 impl Driver {
     pub(crate) fn new(client: Client, shared: Arc<Shared>) -> Result<Self, Error> {
         let client = Arc::new(client);
-        let clerk = Clerk::start(Arc::clone(&client), Arc::clone(&shared));
+        let clerk = Clerk::start(&client, &shared);
         let clerk = clerk.map_err(Error::other("starting a thread"))?;
         let topics: Vec<_> = shared.settings.topics.iter().map(String::as_str).collect();
         client
