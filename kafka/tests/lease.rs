@@ -104,6 +104,20 @@ async fn the_end_does_not_wait_for_a_commit_that_waits_for_brokers() {
     assert_eq!((ended.finished, ended.uncommitted), (1, 1));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn each_partition_whose_last_commit_has_no_reply_is_uncommitted() {
+    let cluster = cluster(2);
+    let builder = of_brokers(&cluster).commit_every(Duration::from_secs(3600));
+    let run = run(builder, |_| async {});
+    for partition in 0..2 {
+        produce_to(&cluster, partition, &[(Some("a"), Some("x"))]).await;
+    }
+    until("both are finished", || run.consumer.status().finished == 2).await;
+    cluster.broker_down(1).expect("a broker");
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.finished, ended.uncommitted), (2, 2));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2
 async fn others_begin_while_an_assignment_is_read() {
     let cluster = Cluster::new(2).expect("a mock cluster");

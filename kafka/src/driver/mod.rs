@@ -206,7 +206,7 @@ impl Driver {
                 self.next_renewal = now + RENEW.min(self.shared.settings.brokers_session / 8);
             }
             if mem::take(&mut self.wants_commit) || renews {
-                self.is_committing = self.commit(None, |_| true);
+                self.is_committing = self.commit(None, |_| true).is_some();
             }
         }
         let intake = match self.leaving {
@@ -269,8 +269,8 @@ impl Driver {
     }
 
     /// Asks the clerk to commit what has changed of these tenures, and all if the lease has to be renewed. With an id it is their
-    /// last commit. Returns whether there will be a reply: there is something to commit, or to wait for.
-    fn commit(&self, last: Option<(u64, Instant)>, of: impl Fn(&Tenure) -> bool) -> bool {
+    /// last commit. Returns how many it commits if there will be a reply: there is something to commit, or to wait for.
+    fn commit(&self, last: Option<(u64, Instant)>, of: impl Fn(&Tenure) -> bool) -> Option<usize> {
         let metadata = self.shared.metadata();
         let is_renewal = last.is_none() && self.is_lease_due(Instant::now());
         let snapshot = |assigned: &Assigned| {
@@ -283,10 +283,9 @@ impl Driver {
         let snapshots: Vec<_> = self.partitions.values().filter_map(snapshot).collect();
         // A last one without anything is replied to when what is on its way has arrived.
         let asks = !snapshots.is_empty() || last.is_some() && self.is_committing;
-        if asks {
-            self.clerk.ask(Job::Commit(last, snapshots));
-        }
-        asks
+        let count = asks.then_some(snapshots.len())?;
+        self.clerk.ask(Job::Commit(last, snapshots));
+        Some(count)
     }
 
     fn next_id(&mut self) -> u64 {

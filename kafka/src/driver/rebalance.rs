@@ -47,8 +47,8 @@ enum Step {
     Waiting,
     /// For what was cancelled, until then.
     Cancelled(Instant),
-    /// For the last commit with this number, until then.
-    Committing(u64, Instant),
+    /// For the last commit with this number, until then, of this many partitions.
+    Committing(u64, Instant, usize),
     Left,
 }
 
@@ -216,9 +216,9 @@ impl Driver {
             }
             Step::Waiting => !runs,
             Step::Cancelled(until) => !runs || now >= until,
-            Step::Committing(_, until) => {
+            Step::Committing(_, until, count) => {
                 if now >= until || leaving.is_lost {
-                    leaving.failed += usize::from(!leaving.is_lost);
+                    leaving.failed += if leaving.is_lost { 0 } else { count };
                     leaving.step = Step::Left;
                 }
                 false
@@ -233,9 +233,9 @@ impl Driver {
             let id = self.next_id();
             let slots = &leaving.slots;
             let until = now + COMMIT;
-            let is_asked = self.commit(Some((id, until)), |tenure| slots.contains(&tenure.slot));
-            if is_asked {
-                leaving.step = Step::Committing(id, until + NOTICE);
+            let asked = self.commit(Some((id, until)), |tenure| slots.contains(&tenure.slot));
+            if let Some(count) = asked {
+                leaving.step = Step::Committing(id, until + NOTICE, count);
             }
         }
     }
@@ -247,7 +247,7 @@ impl Driver {
             _ => None,
         };
         for leaving in of_group.into_iter().chain(&mut self.leaving) {
-            if matches!(leaving.step, Step::Committing(id, _) if id == of) {
+            if matches!(leaving.step, Step::Committing(id, ..) if id == of) {
                 leaving.failed += failed;
                 leaving.step = Step::Left;
             }
