@@ -464,3 +464,21 @@ async fn the_end_waits_for_what_runs_and_begins_nothing_more() {
     );
     assert_eq!(notes.len(), 6);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn times_without_an_end_are_times() {
+    let cluster = cluster(1);
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    let settings = builder(&cluster)
+        .commit_every(Duration::MAX)
+        .revoke_within(Duration::MAX)
+        .stalled_after(Duration::MAX);
+    let consumer = settings.build().expect("settings");
+    let of_signal = consumer.clone();
+    let signal = async move {
+        until("it is finished", || of_signal.status().finished == 1).await;
+    };
+    let ended = consumer.run_until(signal, Duration::MAX, |_| async {});
+    let ended = ended.await.expect("no error");
+    assert_eq!((ended.finished, ended.uncommitted), (1, 0));
+}

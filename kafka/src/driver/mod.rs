@@ -94,7 +94,7 @@ impl Driver {
             .map_err(Error::client("subscribing"))?;
         let now = Instant::now();
         Ok(Driver {
-            next_commit: now + shared.settings.commit_every,
+            next_commit: after(now, shared.settings.commit_every),
             wants_commit: false,
             is_committing: false,
             next_renewal: now,
@@ -178,7 +178,7 @@ impl Driver {
         if self.leaving.is_none() {
             match self.shared.stop() {
                 Stop::No => {}
-                Stop::Within(grace) => self.leave(now + grace),
+                Stop::Within(grace) => self.leave(after(now, grace)),
                 Stop::Now => self.leave(now),
             }
         }
@@ -196,7 +196,7 @@ impl Driver {
             });
         }
         if now >= self.next_commit {
-            self.next_commit = now + self.shared.settings.commit_every;
+            self.next_commit = after(now, self.shared.settings.commit_every);
             self.wants_commit = true;
             self.report();
         }
@@ -323,6 +323,11 @@ impl Driver {
         }
         self.stalls = stalls;
     }
+}
+
+/// So long after a moment; a century at most, as a clock has an end.
+fn after(now: Instant, time: Duration) -> Instant {
+    now + time.min(Duration::from_secs(100 * 365 * 24 * 3600))
 }
 
 enum Turn {

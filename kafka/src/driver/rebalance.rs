@@ -9,7 +9,7 @@ use rdkafka::consumer::{Consumer, RebalanceProtocol};
 use rdkafka::error::KafkaError;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::{Assigned, Driver};
+use super::{Assigned, Driver, after};
 use crate::clerk::Job;
 use crate::client::{self, Event, Partition};
 use crate::tenure::{Start, Tenure};
@@ -173,7 +173,7 @@ impl Driver {
             RebalanceProtocol::Cooperative => partitions.iter().filter_map(slot).collect(),
             _ => self.partitions.keys().copied().collect(),
         };
-        let deadline = now + self.shared.settings.revoke_within;
+        let deadline = after(now, self.shared.settings.revoke_within);
         let mut leaving = self.begin_leaving(slots, now, deadline);
         self.end_tenures(&mut leaving, now);
         self.rebalancing = Rebalancing::Revoking(partitions, leaving);
