@@ -134,6 +134,8 @@ impl Driver {
             self.partitions.values().for_each(|assigned| {
                 assigned.tenure.revoke();
                 assigned.tenure.cancel();
+                // It and its records hold each other.
+                self.forget(&assigned.tenure);
             });
         }
         self.close();
