@@ -138,7 +138,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         left.push((key.key, key.value.unwrap_or_default()));
     }
     for letter in given_up.list() {
-        eprintln!("user {} is not saved: {}", *letter.key, letter.error);
+        eprintln!("user {} is not saved: {}", letter.key, letter.error);
         left.push((*letter.key, letter.value.map_or(0, |clicks| *clicks)));
     }
     if let Some(file) = &args.left {

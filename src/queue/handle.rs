@@ -115,6 +115,12 @@ impl<K, V> Deref for KeyHandle<K, V> {
     }
 }
 
+impl<K: fmt::Display, V> fmt::Display for KeyHandle<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.key().fmt(f)
+    }
+}
+
 impl<K: fmt::Debug, V> fmt::Debug for KeyHandle<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyHandle")

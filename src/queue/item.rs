@@ -311,6 +311,12 @@ impl<K, V> Deref for Item<'_, K, V> {
     }
 }
 
+impl<K: fmt::Display, V> fmt::Display for Item<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.key().fmt(f)
+    }
+}
+
 impl<K: fmt::Debug, V> fmt::Debug for Item<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Item").field(self.key()).finish()

@@ -333,6 +333,12 @@ impl<K, V> Deref for Job<'_, K, V> {
     }
 }
 
+impl<K: fmt::Display, V> fmt::Display for Job<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.key().fmt(f)
+    }
+}
+
 impl<K: fmt::Debug, V> fmt::Debug for Job<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job")

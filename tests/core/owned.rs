@@ -45,7 +45,7 @@ fn an_owned_item_is_finished_like_an_item() {
     queue.add("key");
     time.advance(MS);
     let item = get().unwrap();
-    assert_eq!(format!("{item:?}"), r#"Item("key")"#);
+    assert_eq!(format!("{item:?} {item}"), r#"Item("key") key"#);
     assert_eq!(item.queue_time(), Some(MS));
     assert_eq!(queue.add("key"), Added::Deferred);
     assert!(queue.is_empty());

@@ -43,7 +43,7 @@ fn dead_letters_are_listed_and_put_back() -> Result<(), Box<dyn std::error::Erro
     }
 
     for letter in letters.list() {
-        println!("{}: {:?}, {}", *letter.key, letter.value, letter.error);
+        println!("{}: {:?}, {}", letter.key, letter.value, letter.error);
         assert_eq!((letter.attempts, letter.reason), (3, Reason::MaxRetries));
     }
     server.is_up.store(true, Ordering::Relaxed);

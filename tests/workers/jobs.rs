@@ -91,6 +91,7 @@ fn ask(job: &ListJob<'_>) -> Said {
     let handle = job.handle();
     assert_eq!((**job, *handle.key()), (key, key));
     let shown = format!("{job:?}");
+    assert_eq!(job.to_string(), job.key().to_string());
     assert!(shown.starts_with(&format!("Job {{ key: {key}")), "{shown}");
     (
         key,
