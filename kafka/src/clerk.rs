@@ -3,6 +3,7 @@
 //! Each does one after the other, in the order in which the driver asks. So the driver never waits for a broker, a later commit
 //! never arrives before an earlier one, and the reply to the last commit of a tenure says that none is on its way. No commit waits
 //! while an assignment is read, which takes a round trip for each of some hundreds of partitions: commits renew the [lease](crate::lease).
+//! The driver has nothing read while a commit is on its way: it may be of an earlier tenure of the same partition.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

@@ -3,11 +3,13 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Cluster, Notes, Run, cluster, produce, produce_to, run, until};
-use keyqueue_kafka::Consumer;
+use keyqueue_kafka::{Consumer, OrderBy};
 use rdkafka::mocking::MockCoordinator;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -160,4 +162,43 @@ async fn others_begin_while_an_assignment_is_read() {
     assert!(longest < Duration::from_secs(2), "{longest:?}");
     let ended = first.end().await.expect("no error");
     assert!(ended.left > 0, "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn nothing_begins_after_a_fatal_error() {
+    let cluster = cluster(2);
+    for partition in 0..2 {
+        let records = ["a", "b", "c", "d", "e"].map(|key| (Some(key), Some("x")));
+        produce_to(&cluster, partition, &records).await;
+    }
+    let (begun, is_slow) = (Notes::default(), Arc::new(AtomicBool::new(false)));
+    let (notes, slow) = (begun.clone(), Arc::clone(&is_slow));
+    // What the end of a partition calls for each of its records.
+    let order = OrderBy::by(move |record| {
+        if slow.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        record.key().map(<[u8]>::to_vec)
+    });
+    let builder = common::builder(&cluster).set("group.instance.id", "one");
+    let builder = builder.concurrency(2).order_by(order);
+    let run = run(builder, move |_| {
+        notes.add("begun");
+        sleep(Duration::from_secs(3600))
+    });
+    let held = || {
+        let partitions = run.consumer.status().partitions;
+        partitions.iter().map(|at| at.records).sum::<usize>()
+    };
+    until("all are in memory, and two run", || {
+        (begun.len(), held()) == (2, 10)
+    })
+    .await;
+    is_slow.store(true, Ordering::Relaxed);
+    cluster.request_errors(
+        RDKafkaApiKey::Heartbeat,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID],
+    );
+    run.ended().await.expect_err("it is fenced");
+    assert_eq!(begun.len(), 2);
 }

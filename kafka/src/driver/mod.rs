@@ -67,6 +67,8 @@ pub(crate) struct Driver {
     /// taken waits for the next one.
     wants_commit: bool,
     is_committing: bool,
+    /// The last commits of tenures that are on their way.
+    last_commits: usize,
     next_renewal: Instant,
     next_look: Instant,
     /// The records that stall, of which it has warned.
@@ -97,6 +99,7 @@ impl Driver {
             next_commit: after(now, shared.settings.commit_every),
             wants_commit: false,
             is_committing: false,
+            last_commits: 0,
             next_renewal: now,
             next_look: now,
             shared,
@@ -131,11 +134,13 @@ impl Driver {
             }
         };
         if ended.is_err() {
-            self.partitions.values().for_each(|assigned| {
-                assigned.tenure.revoke();
-                assigned.tenure.cancel();
+            let tenures = || self.partitions.values().map(|assigned| &assigned.tenure);
+            // First all: what is cancelled lets others begin.
+            tenures().for_each(|tenure| tenure.revoke());
+            tenures().for_each(|tenure| {
+                tenure.cancel();
                 // It and its records hold each other.
-                self.forget(&assigned.tenure);
+                self.forget(tenure);
             });
         }
         self.close();
@@ -208,7 +213,7 @@ impl Driver {
                 self.next_renewal = now + RENEW.min(self.shared.settings.brokers_session / 8);
             }
             if mem::take(&mut self.wants_commit) || renews {
-                self.is_committing = self.commit(None, |_| true).is_some();
+                self.is_committing = self.commit(None, |_| true);
             }
         }
         let intake = match self.leaving {
@@ -271,8 +276,8 @@ impl Driver {
     }
 
     /// Asks the clerk to commit what has changed of these tenures, and all if the lease has to be renewed. With an id it is their
-    /// last commit. Returns how many it commits if there will be a reply: there is something to commit, or to wait for.
-    fn commit(&self, last: Option<(u64, Instant)>, of: impl Fn(&Tenure) -> bool) -> Option<usize> {
+    /// last commit. Returns whether there will be a reply: there is something to commit, or to wait for.
+    fn commit(&self, last: Option<(u64, Instant)>, of: impl Fn(&Tenure) -> bool) -> bool {
         let metadata = self.shared.metadata();
         let is_renewal = last.is_none() && self.is_lease_due(Instant::now());
         let snapshot = |assigned: &Assigned| {
@@ -285,9 +290,10 @@ impl Driver {
         let snapshots: Vec<_> = self.partitions.values().filter_map(snapshot).collect();
         // A last one without anything is replied to when what is on its way has arrived.
         let asks = !snapshots.is_empty() || last.is_some() && self.is_committing;
-        let count = asks.then_some(snapshots.len())?;
-        self.clerk.ask(Job::Commit(last, snapshots));
-        Some(count)
+        if asks {
+            self.clerk.ask(Job::Commit(last, snapshots));
+        }
+        asks
     }
 
     fn next_id(&mut self) -> u64 {

@@ -47,8 +47,8 @@ enum Step {
     Waiting,
     /// For what was cancelled, until then.
     Cancelled(Instant),
-    /// For the last commit with this number, until then, of this many partitions.
-    Committing(u64, Instant, usize),
+    /// For the last commit with this number, until then.
+    Committing(u64, Instant),
     Left,
 }
 
@@ -64,7 +64,9 @@ impl Driver {
             Rebalancing::Loading(_, partitions, _) if !self.events.is_empty() => {
                 tracing::debug!(target: "keyqueue_kafka", ?partitions, "an assignment was taken back");
             }
-            Rebalancing::Loading(_, partitions, Some(time)) if now >= time => self.load(partitions),
+            Rebalancing::Loading(_, partitions, Some(time)) if now >= time => {
+                self.load(partitions, now);
+            }
             Rebalancing::Revoking(partitions, mut leaving) => {
                 self.end_tenures(&mut leaving, now);
                 if leaving.step == Step::Left {
@@ -77,14 +79,20 @@ impl Driver {
         if let Rebalancing::Idle = self.rebalancing {
             match self.events.pop_front() {
                 None => {}
-                Some(Event::Assign(partitions)) => self.load(partitions),
+                Some(Event::Assign(partitions)) => self.load(partitions, now),
                 Some(Event::Revoke(partitions)) => self.revoke(partitions, now),
             }
         }
         Ok(())
     }
 
-    fn load(&mut self, partitions: Vec<Partition>) {
+    /// Has the clerk read what is committed, once no commit is on its way: one that has no reply yet may be of an earlier tenure of
+    /// these partitions.
+    fn load(&mut self, partitions: Vec<Partition>, now: Instant) {
+        if self.is_committing || self.last_commits > 0 {
+            self.rebalancing = Rebalancing::Loading(0, partitions, Some(now));
+            return;
+        }
         tracing::info!(target: "keyqueue_kafka", ?partitions, "assigned");
         let id = self.next_id();
         self.clerk.ask(Job::Load(id, partitions.clone()));
@@ -216,9 +224,13 @@ impl Driver {
             }
             Step::Waiting => !runs,
             Step::Cancelled(until) => !runs || now >= until,
-            Step::Committing(_, until, count) => {
+            Step::Committing(_, until) => {
                 if now >= until || leaving.is_lost {
-                    leaving.failed += if leaving.is_lost { 0 } else { count };
+                    let how = self.shared.metadata();
+                    let is_left =
+                        |assigned: &&Assigned| assigned.tenure.snapshot(how, true, false).is_some();
+                    let left = tenures().filter(is_left).count();
+                    leaving.failed += if leaving.is_lost { 0 } else { left };
                     leaving.step = Step::Left;
                 }
                 false
@@ -233,21 +245,23 @@ impl Driver {
             let id = self.next_id();
             let slots = &leaving.slots;
             let until = now + COMMIT;
-            let asked = self.commit(Some((id, until)), |tenure| slots.contains(&tenure.slot));
-            if let Some(count) = asked {
-                leaving.step = Step::Committing(id, until + NOTICE, count);
+            let is_asked = self.commit(Some((id, until)), |tenure| slots.contains(&tenure.slot));
+            if is_asked {
+                self.last_commits += 1;
+                leaving.step = Step::Committing(id, until + NOTICE);
             }
         }
     }
 
     /// Notes that a last commit has ended.
     pub(super) fn note_committed(&mut self, of: u64, failed: usize) {
+        self.last_commits -= 1;
         let of_group = match &mut self.rebalancing {
             Rebalancing::Revoking(_, leaving) => Some(leaving),
             _ => None,
         };
         for leaving in of_group.into_iter().chain(&mut self.leaving) {
-            if matches!(leaving.step, Step::Committing(id, ..) if id == of) {
+            if matches!(leaving.step, Step::Committing(id, _) if id == of) {
                 leaving.failed += failed;
                 leaving.step = Step::Left;
             }
