@@ -226,8 +226,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
     /// Adds the key again, rate limited, because processing it failed, and finishes it. See
     /// [`WorkQueue::add_rate_limited`](crate::WorkQueue::add_rate_limited).
     ///
-    /// The failure counts until [`forget`](crate::WorkQueue::forget), which [`done`](Self::done) does not call: without it the
-    /// next failure waits longer, even after a success. While the retry waits, `try_get` does not find the key, and a drain drops
+    /// The failure counts until [`forget`](crate::WorkQueue::forget), which [`done`](Self::done) does not call, or until the limiter
+    /// forgets the key: before that the next failure waits longer, even after a success. While the retry waits, `try_get` does not find the key, and a drain drops
     /// the retry (S5), unless [`drain_delays`](crate::Builder::drain_delays) is set.
     ///
     /// # Panics

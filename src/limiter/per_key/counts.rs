@@ -5,7 +5,7 @@
 //! | `Shard::failures` | the holder of its lock | the holder |
 //! | `Shard::failing` | the holder of that lock | every call, without it |
 //! | `Shard::swept` | the thread that sweeps the shard | a thread that searches for a shard to sweep |
-//! | `next_look` | a thread that found no shard to sweep | every `record` |
+//! | `next_look` | a thread that found no shard to sweep | every `record`, each `forget` that finds no count |
 //!
 //! Most keys succeed without ever having failed, and `forget` is called for them as well. So
 //! `forget` and `get` read `failing` first, and return if it is zero. That misses no failure: if a

@@ -145,7 +145,7 @@ impl<K: Kind> Place<K> {
         let mut waited = 0;
         // The least and the most of it that were retries.
         let (mut least, mut most) = (0, 0);
-        loop {
+        for passed in 0.. {
             loop {
                 let retrying = self.queue.counts().retrying;
                 let Ok(mut item) = self.queue.try_get() else {
@@ -169,6 +169,7 @@ impl<K: Kind> Place<K> {
             if self.queue.counts().delayed == 0 {
                 break;
             }
+            assert!(passed < 100_000, "C3: a retry never comes");
             self.pass_time();
         }
         let waited = waited - probes;
