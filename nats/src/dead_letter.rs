@@ -110,7 +110,7 @@ pub(crate) async fn publish_one(
     let Some(subject) = &shared.config.dead_letters else {
         return Ok(());
     };
-    let mut headers = message.headers.clone().unwrap_or_default();
+    let mut headers = message.headers.as_deref().cloned().unwrap_or_default();
     headers.insert(KEY, token);
     // A header is one line.
     headers.insert(ERROR, error.replace(['\r', '\n'], " "));

@@ -112,7 +112,7 @@ impl Requests<'_> {
         }
         let request = serde_json::json!({
             "batch": count,
-            "max_bytes": self.shared.client.server_info().max_payload + SUBJECTS,
+            "max_bytes": self.shared.client.max_payload() + SUBJECTS,
             "expires": nanos(EXPIRES),
             "idle_heartbeat": nanos(HEARTBEAT),
         });

@@ -115,7 +115,7 @@ async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Se
             Ok(consumer) => {
                 shared.stalled(fence, None);
                 let name = tenure.consumer_name();
-                let mut received = 0;
+                let mut received = Received::default();
                 let put = |message| put(shared, tenure, message, &mut received);
                 let reason = tokio::select! {
                     reason = pull(shared, tenure, &name, put) => Some(reason),
@@ -330,31 +330,42 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
     }
 }
 
-/// Puts a message into the queue. `received`: the number of the last one by the consumer's count. An error: one is missing.
+/// What has come of one consumer.
+#[derive(Default)]
+struct Received {
+    /// The number of the last message by the consumer's count.
+    last: u64,
+    /// With which the client reads the numbers of a message. To clone it for each takes as long as much of the rest.
+    context: Option<jetstream::Context>,
+}
+
+/// Puts a message into the queue. An error: one is missing.
 fn put(
     shared: &Arc<Shared>,
     tenure: &Arc<Tenure>,
     message: async_nats::Message,
-    received: &mut u64,
+    received: &mut Received,
 ) -> Result<(), String> {
+    let context = received.context.take();
     let message = jetstream::Message {
         message,
-        context: shared.context.clone(),
+        context: context.unwrap_or_else(|| shared.context.clone()),
     };
     let info = message.info();
     let info =
         info.map_err(|error| format!("{} is no message of a stream: {error}", message.subject))?;
-    if info.consumer_sequence != *received + 1 {
+    let expected = received.last + 1;
+    if info.consumer_sequence != expected {
         return Err(format!(
-            "the messages from {} to {} are missing",
-            *received + 1,
+            "the messages from {expected} to {} are missing",
             info.consumer_sequence
         ));
     }
-    *received += 1;
+    received.last = expected;
     let (sequence, delivered) = (info.stream_sequence, info.delivered);
     let stored = info.published.unix_timestamp_nanos();
-    let message = message.message;
+    let jetstream::Message { message, context } = message;
+    received.context = Some(context);
     let reply = message.reply.expect("it has the numbers");
     shared.series.received(delivered > 1);
     let token = message.subject.rsplit('.').next().unwrap_or_default();
@@ -365,7 +376,7 @@ fn put(
         held: Held::new(&tenure.room, &shared.memory, message.length, &tenure.alive),
         // The client's is a part of a larger buffer, which it would keep in memory.
         payload: Bytes::copy_from_slice(&message.payload),
-        headers: message.headers,
+        headers: message.headers.map(Arc::new),
         sequence,
         reply,
         stored,

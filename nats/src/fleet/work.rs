@@ -64,7 +64,7 @@ where
     }
     let key = job.handle();
     let name = key.key();
-    let token = token::encode(name).expect("it was decoded").into_owned();
+    let token = token::encode(name).expect("it was decoded");
     let tenure = Arc::clone(&job.value().tenure);
     drop_older(&shared, name, &mut job);
     let mut first = job.value().messages.iter().take(1);
@@ -212,7 +212,7 @@ fn drop_older(shared: &Shared, key: &str, job: &mut Job) {
 /// ones. A message that is not in the stream any more is dropped: a later one has replaced it.
 async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Error> {
     let stream = &shared.streams[usize::from(job.value().tenure.fence.partition)];
-    let most = shared.client.server_info().max_payload;
+    let most = shared.client.max_payload();
     let (mut ready, mut bytes) = (0, 0);
     while let Some(message) = job.value().messages.get(ready) {
         if message.parked {
@@ -237,7 +237,7 @@ async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Erro
             bytes += size;
             message.held.unpark(&load.tenure.room, &shared.memory, size);
             message.payload = stored.payload;
-            message.headers = (!stored.headers.is_empty()).then_some(stored.headers);
+            message.headers = (!stored.headers.is_empty()).then(|| Arc::new(stored.headers));
             message.parked = false;
         }
         ready += 1;
