@@ -17,6 +17,8 @@
 
 mod letters;
 
+use std::mem;
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 pub use letters::{Letter, Letters};
@@ -24,10 +26,10 @@ pub use letters::{Letter, Letters};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 
-use crate::Error;
 use crate::record::{Inner, Trouble};
+use crate::{Error, lock};
 
 /// The topic of the record.
 pub const TOPIC: &str = "keyqueue-topic";
@@ -52,7 +54,8 @@ pub const LETTER: &str = "keyqueue-letter";
 const ENQUEUE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Writer {
-    producer: FutureProducer,
+    client: ClientConfig,
+    producer: Mutex<FutureProducer>,
     topic: String,
     group: String,
 }
@@ -62,10 +65,22 @@ impl Writer {
         let producer = client.create();
         let producer = producer.map_err(Error::client("creating the producer of dead letters"))?;
         Ok(Writer {
-            producer,
+            client: client.clone(),
+            producer: Mutex::new(producer),
             topic: topic.to_owned(),
             group: group.to_owned(),
         })
+    }
+
+    /// The producer; another one after a fatal error, as it writes nothing any more.
+    fn producer(&self) -> Result<FutureProducer, KafkaError> {
+        let producer = &mut *lock(&self.producer);
+        if producer.client().fatal_error().is_some() {
+            let failed = mem::replace(producer, self.client.create()?);
+            // It waits for its threads.
+            tokio::task::spawn_blocking(|| drop(failed));
+        }
+        Ok(producer.clone())
     }
 
     /// Writes a letter, and waits until the brokers have acknowledged it.
@@ -96,7 +111,7 @@ impl Writer {
         let mut letter = FutureRecord::<[u8], [u8]>::to(&self.topic).headers(headers);
         letter.key = record.key();
         letter.payload = record.payload();
-        let sent = self.producer.send(letter, ENQUEUE).await;
+        let sent = self.producer()?.send(letter, ENQUEUE).await;
         sent.map(drop).map_err(|(error, _)| error)
     }
 }

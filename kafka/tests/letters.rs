@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::{Notes, builder, cluster, produce, run, until};
 use keyqueue_kafka::dead_letter::{self, Letters};
 use keyqueue_kafka::{Builder, Outcome, Verdict};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 fn seen(letters: &Letters) -> Vec<String> {
     let letters = letters.read().expect("the letters");
@@ -111,4 +112,23 @@ async fn a_letter_is_put_back_once_and_one_that_is_dropped_is_gone_for_every_pro
     }
     let ended = run.end().await.expect("an end");
     assert_eq!((ended.finished, ended.dead_letters), (3, 3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn letters_are_written_after_a_fatal_error_of_their_producer() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    cluster.request_errors(
+        RDKafkaApiKey::InitProducerId,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED],
+    );
+    let settings = builder(&cluster).dead_letters("dead");
+    let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
+    until("it is assigned", || {
+        !run.consumer.status().partitions.is_empty()
+    })
+    .await;
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    until("the letter", || run.consumer.status().dead_letters == 1).await;
+    run.end().await.expect("an end");
 }
