@@ -5,7 +5,7 @@
 //! | header | |
 //! | --- | --- |
 //! | [`TOPIC`], [`PARTITION`], [`OFFSET`] | where the record is |
-//! | [`ERROR`] | the last error, or the message of a panic |
+//! | [`ERROR`] | the last error, or the message of a panic: its first 8192 characters |
 //! | [`ATTEMPTS`] | how often a handler has tried, in the last process |
 //! | [`FIRST`], [`LAST`] | when it failed first and last, in milliseconds since 1970 |
 //! | [`GROUP`] | the group that has given it up |

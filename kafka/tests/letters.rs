@@ -132,3 +132,24 @@ async fn letters_are_written_after_a_fatal_error_of_their_producer() {
     until("the letter", || run.consumer.status().dead_letters == 1).await;
     run.end().await.expect("an end");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn a_letter_has_the_beginning_of_an_error_that_is_larger_than_a_record_may_be() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    let settings = builder(&cluster).dead_letters("dead");
+    let run = run(settings, |_| async {
+        Verdict::<_>::GiveUp(format!("no: {}", "\u{20ac}".repeat(1_000_000)))
+    });
+    until("the letter", || run.consumer.status().dead_letters == 1).await;
+    let letters = run.consumer.dead_letters().expect("there is a topic");
+    let letters = blocking(move || letters.read()).await.expect("the letters");
+    let error = &letters[0].error;
+    let count = error.chars().count();
+    assert!(
+        error.starts_with("no: \u{20ac}") && count == 8192,
+        "{count}"
+    );
+    run.end().await.expect("an end");
+}

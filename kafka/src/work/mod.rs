@@ -39,6 +39,8 @@ use crate::shared::Shared;
 
 /// The records of a key that are handled before others have their turn.
 pub(crate) const TURN: usize = 64;
+/// The characters of an error that are kept: those of a letter have to fit in a message.
+const TEXT: usize = 8192;
 
 /// Why a key comes again: for its records, which have their own errors.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +129,7 @@ async fn settle(
     };
     let mut trouble = trouble.unwrap_or_else(Trouble::none);
     trouble.attempts += 1;
-    trouble.error = error;
+    trouble.error = error.chars().take(TEXT).collect();
     trouble.last = SystemTime::now();
     let key = shared.settings.order.key(record);
     let is_crowded = record.tenure.failed(key, shared.counts.finished.get());
