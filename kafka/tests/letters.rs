@@ -4,10 +4,12 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::{Notes, builder, cluster, produce, run, until};
+use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
-use keyqueue_kafka::{Builder, Outcome, Verdict};
+use keyqueue_kafka::{Builder, Outcome, Place, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 fn seen(letters: &Letters) -> Vec<String> {
@@ -152,4 +154,56 @@ async fn a_letter_has_the_beginning_of_an_error_that_is_larger_than_a_record_may
         "{count}"
     );
     run.end().await.expect("an end");
+}
+
+/// A limiter that panics when it is told of a success.
+struct Panics;
+
+impl RateLimiter<Place> for Panics {
+    fn when(&self, _: &Place) -> Duration {
+        Duration::from_millis(1)
+    }
+
+    fn forget(&self, key: &Place) {
+        panic!("{key:?}");
+    }
+
+    fn num_requeues(&self, _: &Place) -> u32 {
+        0
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R3, R4
+async fn a_limiter_that_panics_repeats_no_record_and_no_letter() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    let notes = Notes::default();
+    let of_run = notes.clone();
+    let settings = builder(&cluster).retries(1).dead_letters("dead");
+    let run = run(settings.backoff(Panics), move |record| {
+        let key = common::text(record.key());
+        let is_first = !of_run.all().contains(&"later 1".to_owned());
+        of_run.add(format!("{key} {}", record.attempt()));
+        async move {
+            match key.as_str() {
+                "later" if is_first => Verdict::Ok(Outcome::RequeueAfter(Duration::ZERO)),
+                "fails once" if record.attempt() == 1 => Verdict::Retry("no"),
+                "fails" => Verdict::Retry("no"),
+                _ => Verdict::Ok(Outcome::Done),
+            }
+        }
+    });
+    for (number, key) in (1..).zip(["fails once", "fails", "later"]) {
+        produce(&cluster, &[(Some(key), Some("x"))]).await;
+        until("it is finished", || {
+            let partitions = run.consumer.status().partitions;
+            partitions.first().is_some_and(|at| at.base == number)
+        })
+        .await;
+    }
+    let ended = run.end().await.expect("an end");
+    assert_eq!((ended.finished, ended.dead_letters), (2, 1));
+    let first = ["fails once 1", "fails once 2", "fails 1", "fails 2"];
+    assert_eq!(notes.all()[..4], first);
+    assert_eq!(notes.all()[4..], ["later 1", "later 1"]);
 }

@@ -168,7 +168,7 @@ fn succeed(
     let mut trouble = trouble.unwrap_or_else(Trouble::none);
     trouble.last = SystemTime::now();
     if let Outcome::RequeueAfter(_) = outcome {
-        shared.limiter().forget(&place(record));
+        forget(shared, record);
         trouble.attempts = 0;
     }
     wait(record, trouble, delay)
@@ -212,7 +212,7 @@ async fn bury(shared: &Shared, record: &Arc<Inner>, mut trouble: Trouble) -> Nex
 
 fn finish(shared: &Shared, record: &Arc<Inner>, has_failed: bool) {
     if has_failed {
-        shared.limiter().forget(&place(record));
+        forget(shared, record);
     }
     record.tenure.finish(record);
 }
@@ -229,6 +229,12 @@ fn place(record: &Inner) -> Place {
 fn backoff(shared: &Shared, record: &Inner) -> Duration {
     let when = || shared.limiter().when(&place(record));
     std::panic::catch_unwind(AssertUnwindSafe(when)).unwrap_or(Duration::from_secs(1))
+}
+
+/// Tells the limiter that the record has no failures any more. It may panic, too.
+fn forget(shared: &Shared, record: &Inner) {
+    let forget = || shared.limiter().forget(&place(record));
+    _ = std::panic::catch_unwind(AssertUnwindSafe(forget));
 }
 
 /// Polls a call until it is ready, panics, or is cancelled.
