@@ -3,8 +3,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use common::{Cluster, Notes, builder, cluster, produce, until};
 use keyqueue_kafka::{Builder, Ended, Exhausted, IntoVerdicts, Outcome, Record, Verdict};
@@ -170,4 +170,40 @@ async fn a_batch_that_panics_or_returns_too_few_verdicts_is_cut() {
     });
     let ended = ended.await;
     assert_eq!((ended.finished, ended.skipped), (58, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R4
+async fn the_letters_of_a_batch_are_written_together_and_those_of_a_key_in_order() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    let late = cluster.broker_round_trip_time(1, Duration::from_millis(300));
+    late.expect("a broker");
+    let began = Arc::new(OnceLock::new());
+    let of_run = Arc::clone(&began);
+    let settings = || builder(&cluster).dead_letters("dead");
+    let builder = settings().concurrency(1).linger(Duration::from_secs(2));
+    let ended = batches(&cluster, builder, 60, move |records| {
+        of_run.get_or_init(Instant::now);
+        let verdicts: Vec<Verdict<_>> = records.iter().map(|_| Verdict::GiveUp("no")).collect();
+        async move { verdicts }
+    });
+    assert_eq!(ended.await.dead_letters, 60);
+    // One after the other they take 18 s, and those of a key 3 s.
+    let took = began.get().expect("it was called").elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    let no = cluster.broker_round_trip_time(1, Duration::ZERO);
+    no.expect("a broker");
+    let letters = settings().build().expect("settings").dead_letters();
+    let letters = letters.expect("there is a topic");
+    let read = tokio::task::spawn_blocking(move || letters.read()).await;
+    let mut of_keys = BTreeMap::<_, Vec<_>>::new();
+    for letter in read.expect("no panic").expect("the letters") {
+        let of_key = of_keys.entry(letter.key.clone()).or_default();
+        of_key.push(letter.place.offset);
+    }
+    assert_eq!(of_keys.len(), 6);
+    assert!(
+        of_keys.values().all(|offsets| offsets.is_sorted()),
+        "{of_keys:?}"
+    );
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 use keyqueue::worker::{IntoVerdicts, Outcome, Verdict};
 
 use super::{Broken, Next, Waits, bury, settle, texts, watched};
@@ -63,20 +63,11 @@ async fn take(
 ) -> Vec<One> {
     let each = (max / jobs.len().max(1)).max(1);
     let mut part = Vec::new();
-    for (index, job) in jobs.iter_mut().enumerate() {
-        // One that is dead has only its letter left.
-        while let Some(front) = job.value().first().cloned()
-            && let Some(trouble) = front.trouble().filter(|trouble| trouble.is_dead)
-            && let Some(_running) = front.tenure.enter().await
-        {
-            match bury(shared, &front, trouble).await {
-                Next::Gone => remove(job, &front),
-                Next::After(delay) => {
-                    waits.insert(index, delay);
-                    break;
-                }
-            }
-        }
+    let dead = jobs.iter_mut().map(|job| bury_dead(shared, job));
+    for (index, delay) in join_all(dead).await.into_iter().enumerate() {
+        waits.extend(delay.map(|delay| (index, delay)));
+    }
+    for (index, job) in jobs.iter().enumerate() {
         if !waits.contains_key(&index) {
             part.extend(
                 job.value()
@@ -87,6 +78,20 @@ async fn take(
         }
     }
     part
+}
+
+/// Ends the first records of a key that have only their letters left, and returns after which time that is tried again.
+async fn bury_dead(shared: &Shared, job: &mut Job) -> Option<Duration> {
+    while let Some(front) = job.value().first().cloned()
+        && let Some(trouble) = front.trouble().filter(|trouble| trouble.is_dead)
+        && let Some(_running) = front.tenure.enter().await
+    {
+        match bury(shared, &front, trouble).await {
+            Next::Gone => remove(job, &front),
+            Next::After(delay) => return Some(delay),
+        }
+    }
+    None
 }
 
 /// Tries a part, settles its records, or adds the parts that are to be tried next.
@@ -162,14 +167,25 @@ async fn try_part<F, R>(
             return;
         }
     };
-    for ((index, record), said) in part.iter().zip(each) {
-        if waits.contains_key(index) {
-            continue;
+    let mut keys = BTreeMap::<_, Vec<_>>::new();
+    for ((index, record), said) in part.into_iter().zip(each) {
+        keys.entry(index).or_default().push((record, said));
+    }
+    // Letters take a round trip each, so those of different keys are written at the same time.
+    let settled = keys.into_iter().map(|(index, records)| async move {
+        let mut gone = Vec::new();
+        for (record, said) in records {
+            match settle(shared, &record, record.trouble(), said).await {
+                Next::Gone => gone.push(record),
+                Next::After(delay) => return (index, gone, Some(delay)),
+            }
         }
-        match settle(shared, record, record.trouble(), said).await {
-            Next::Gone => remove(&mut jobs[*index], record),
-            Next::After(delay) => _ = waits.insert(*index, delay),
-        }
+        (index, gone, None)
+    });
+    for (index, gone, delay) in join_all(settled).await {
+        gone.iter()
+            .for_each(|record| remove(&mut jobs[index], record));
+        waits.extend(delay.map(|delay| (index, delay)));
     }
 }
 
