@@ -37,7 +37,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// At most this many records in all, at least 1.
+    /// At most this many records in all, at least 1. A partition that is assigned when the room is full may have one beyond that.
     #[must_use]
     pub fn records(records: usize) -> Self {
         let (bytes, of_partition) = (256 << 20, None);

@@ -37,7 +37,8 @@ impl Driver {
             .partitions
             .values()
             .map(|assigned| assigned.tenure.held());
-        let (mut records, mut bytes) = held.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+        // What is held, and a record for each partition that holds none.
+        let (mut records, mut bytes) = held.fold((0, 0), |(a, b), (c, d)| (a + c.max(1), b + d));
         let (mut busy, mut full) = (false, false);
         let mut read = Vec::new();
         let mut seeks = Vec::new();
@@ -54,7 +55,8 @@ impl Driver {
             let mut is_over = false;
             for _ in 0..TURN / TOGETHER {
                 while !is_over && read.len() < TOGETHER {
-                    let has_room = records < room.records && bytes < room.bytes;
+                    // A partition that finds the room full has room for one record.
+                    let has_room = of_this == 0 || records < room.records && bytes < room.bytes;
                     if !has_room || of_this >= of_partition || bytes_of_this >= bytes_of_partition {
                         (full, is_over) = (true, true);
                         break;
@@ -64,7 +66,7 @@ impl Driver {
                         Some(Ok(message)) => {
                             let record = Arc::new(Inner::read(&message, &assigned.tenure, now));
                             let weight = record.weight();
-                            (records, bytes) = (records + 1, bytes + weight);
+                            (records, bytes) = (records + of_this.min(1), bytes + weight);
                             (of_this, bytes_of_this) = (of_this + 1, bytes_of_this + weight);
                             read.push(record);
                         }
