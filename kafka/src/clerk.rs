@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::{Offset, TopicPartitionList};
 
 use crate::client::{self, Client, Partition};
@@ -20,8 +21,9 @@ use crate::native;
 use crate::shared::Shared;
 use crate::tenure::{Snapshot, Start, Tenure};
 
-/// How long a request for what is committed may take. It is tried again.
+/// How long it may take to read what is committed, and then where partitions begin. Each has an equal part of that, a second at least.
 const PATIENCE: Duration = Duration::from_secs(10);
+const LEAST: Duration = Duration::from_secs(1);
 /// After which time a last commit is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long it may take to end.
@@ -35,10 +37,13 @@ pub(crate) enum Job {
 }
 
 pub(crate) enum Reply {
-    Loaded(u64, Result<Vec<(Partition, Start)>, KafkaError>),
+    Loaded(u64, Result<Loaded, KafkaError>),
     /// The number of a commit that is the last one, and how many of its partitions failed.
     Committed(Option<u64>, usize),
 }
+
+/// Where partitions begin, and those of which that cannot be read.
+pub(crate) type Loaded = (Vec<(Partition, Start)>, Vec<Partition>);
 
 /// Ends when it is dropped, and waits for that, but not long: librdkafka can wait for a coordinator for a session. Then the client is
 /// closed by a thread of the clerk, once that is over.
@@ -189,55 +194,69 @@ fn list(commits: &[&Ended], with_metadata: bool) -> TopicPartitionList {
     list
 }
 
-/// Reads what is committed for each partition.
-fn load(
-    client: &Client,
-    shared: &Shared,
-    partitions: &[Partition],
-) -> Result<Vec<(Partition, Start)>, KafkaError> {
+/// Reads where partitions begin.
+fn load(client: &Client, shared: &Shared, partitions: &[Partition]) -> Result<Loaded, KafkaError> {
     let list = client.committed_offsets(client::list(partitions), PATIENCE)?;
     let texts = native::metadata(&list);
-    let mut loaded = Vec::new();
+    let count = u32::try_from(partitions.len()).unwrap_or(u32::MAX);
+    let each = (PATIENCE / count.max(1)).max(LEAST);
+    let end = Instant::now() + PATIENCE;
+    let (mut loaded, mut unread) = (Vec::new(), Vec::new());
     for (element, text) in list.elements().iter().zip(texts) {
-        element.error()?;
-        let (topic, partition) = (element.topic().to_owned(), element.partition());
-        let start = match element.offset() {
-            Offset::Offset(offset) if offset >= 0 => {
-                let base = offset as u64;
-                let stored = text.as_ref().and_then(|text| metadata::read(base, text));
-                // Beyond the end: the log was cut, or is another one.
-                let stored = match stored {
-                    Some(stored) => {
-                        let (_, high) = client.fetch_watermarks(&topic, partition, PATIENCE)?;
-                        Some(stored).filter(|stored| stored.beyond.end() <= high as u64)
-                    }
-                    None => None,
-                };
-                if stored.is_none() && text.is_none_or(|text| !text.is_empty()) {
-                    shared.counts.metadata_ignored.add(1);
-                    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, "metadata of an offset is ignored: it is foreign, damaged, or of another log");
-                }
-                let is_committed = true;
-                Start {
-                    base,
-                    is_committed,
-                    stored,
-                }
+        let within = each.min(end.saturating_duration_since(Instant::now()));
+        let partition = (element.topic().to_owned(), element.partition());
+        match start(client, shared, element, text, within) {
+            Ok(start) => loaded.push((partition, start)),
+            Err(error) => {
+                let (topic, number) = &partition;
+                let error = format!("{topic} [{number}] does not begin: {error}");
+                shared.errors.note(error);
+                unread.push(partition);
             }
-            _ => {
-                let (low, high) = client.fetch_watermarks(&topic, partition, PATIENCE)?;
-                let first = match shared.settings.begins_at_the_end() {
-                    true => high,
-                    false => low,
-                };
-                let base = u64::try_from(first).unwrap_or(0);
-                Start {
-                    base,
-                    ..Start::default()
-                }
-            }
-        };
-        loaded.push(((topic, partition), start));
+        }
     }
-    Ok(loaded)
+    Ok((loaded, unread))
+}
+
+/// Where a partition begins: at what is committed, or at an end of the log.
+fn start(
+    client: &Client,
+    shared: &Shared,
+    committed: &TopicPartitionListElem<'_>,
+    text: Option<String>,
+    within: Duration,
+) -> Result<Start, KafkaError> {
+    committed.error()?;
+    let (topic, partition) = (committed.topic(), committed.partition());
+    let watermarks = || client.fetch_watermarks(topic, partition, within);
+    let offset = match committed.offset() {
+        Offset::Offset(offset) if offset >= 0 => offset,
+        _ => {
+            let (low, high) = watermarks()?;
+            let is_end = shared.settings.begins_at_the_end();
+            let base = u64::try_from(if is_end { high } else { low }).unwrap_or(0);
+            return Ok(Start {
+                base,
+                ..Start::default()
+            });
+        }
+    };
+    let base = offset as u64;
+    // Beyond the end: the log was cut, or is another one.
+    let stored = match text.as_ref().and_then(|text| metadata::read(base, text)) {
+        Some(stored) => {
+            let (_, high) = watermarks()?;
+            Some(stored).filter(|stored| stored.beyond.end() <= high as u64)
+        }
+        None => None,
+    };
+    if stored.is_none() && text.is_none_or(|text| !text.is_empty()) {
+        shared.counts.metadata_ignored.add(1);
+        tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, "metadata of an offset is ignored: it is foreign, damaged, or of another log");
+    }
+    Ok(Start {
+        base,
+        is_committed: true,
+        stored,
+    })
 }

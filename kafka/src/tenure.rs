@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use keyqueue::track::{Begun, Progress, Tracker};
+use rdkafka::Offset;
 use tokio::sync::Semaphore;
 
 use crate::OrderBy;
@@ -99,6 +100,12 @@ pub(crate) struct Start {
     /// Whether that is committed.
     pub(crate) is_committed: bool,
     pub(crate) stored: Option<Stored>,
+}
+
+impl Start {
+    pub(crate) fn offset(&self) -> Offset {
+        Offset::Offset(i64::try_from(self.base).unwrap_or(i64::MAX))
+    }
 }
 
 /// A handler that runs. Dropping it leaves the gate.

@@ -5,12 +5,79 @@ mod common;
 use std::future::pending;
 use std::time::Duration;
 
-use common::{Run, builder, cluster, produce_to, run, text, until};
-use keyqueue_kafka::{PartitionStatus, Record, Room};
+use common::{Cluster, Notes, Run, builder, cluster, produce_to, run, text, until};
+use keyqueue_kafka::{Builder, PartitionStatus, Record, Room};
 use tokio::time::sleep;
+
+fn noting(builder: Builder) -> (Run, Notes) {
+    let notes = Notes::default();
+    let of_run = notes.clone();
+    let run = run(builder, move |record: Record| {
+        let payload = text(record.payload());
+        of_run.add(format!("{} {payload}", record.partition()));
+        async {}
+    });
+    (run, notes)
+}
 
 fn partitions(run: &Run) -> Vec<PartitionStatus> {
     run.consumer.status().partitions
+}
+
+/// Of three partitions the second has no leader, and then another one has.
+fn without_leader() -> Cluster {
+    let cluster = cluster(3);
+    let led = cluster.partition_leader("topic", 1, None);
+    led.expect("a partition");
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R7
+async fn a_partition_without_a_leader_holds_up_no_other_one() {
+    for strategy in ["cooperative-sticky", "range"] {
+        let cluster = without_leader();
+        for partition in [0, 2] {
+            produce_to(&cluster, partition, &[(Some("a"), Some("1"))]).await;
+        }
+        let strategy = ("partition.assignment.strategy", strategy);
+        let (run, notes) = noting(builder(&cluster).set(strategy.0, strategy.1));
+        until("the others", || notes.len() == 2).await;
+        let error = run.consumer.status().last_error.expect("an error");
+        assert!(error.contains("topic [1]"), "{error}");
+        let led = cluster.partition_leader("topic", 1, Some(1));
+        led.expect("a leader");
+        for partition in 0..3 {
+            produce_to(&cluster, partition, &[(Some("a"), Some("2"))]).await;
+        }
+        until("all", || notes.len() == 5).await;
+        let ended = run.end().await.expect("no error");
+        assert_eq!((ended.finished, ended.uncommitted), (5, 0));
+        let mut all = notes.all();
+        all.sort_unstable();
+        assert_eq!(all, ["0 1", "0 2", "1 2", "2 1", "2 2"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
+async fn a_partition_that_has_not_begun_can_be_given_back() {
+    let cluster = without_leader();
+    let members: Vec<_> = (0..3).map(|_| noting(builder(&cluster))).collect();
+    let begun = || -> usize { members.iter().map(|(run, _)| partitions(run).len()).sum() };
+    until("the others", || begun() == 2).await;
+    let mut members = members.into_iter();
+    let (first, second) = (members.next(), members.next());
+    for (run, _) in first.into_iter().chain(second) {
+        run.end().await.expect("no error");
+    }
+    let (last, notes) = members.next().expect("three");
+    until("the others", || partitions(&last).len() == 2).await;
+    let led = cluster.partition_leader("topic", 1, Some(1));
+    led.expect("a leader");
+    for partition in 0..3 {
+        produce_to(&cluster, partition, &[(Some("a"), Some("1"))]).await;
+    }
+    until("all", || notes.len() == 3).await;
+    last.end().await.expect("no error");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5

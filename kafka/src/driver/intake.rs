@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::Offset;
 use rdkafka::consumer::Consumer;
 use rdkafka::message::{BorrowedMessage, Message};
 use smallvec::smallvec;
@@ -16,7 +15,7 @@ use crate::tenure::{Intake, Start};
 const TURN: usize = 1024;
 const TOGETHER: usize = 128;
 /// How long a seek may take.
-const SEEK: Duration = Duration::from_secs(5);
+pub(super) const SEEK: Duration = Duration::from_secs(5);
 
 impl Driver {
     /// The records of a partition that have room.
@@ -147,8 +146,8 @@ impl Driver {
             ..Start::default()
         };
         let place = (Arc::clone(&old.topic), old.partition, slot);
+        let offset = start.offset();
         assigned.tenure = self.shared.tenure(place, start);
-        let offset = Offset::Offset(i64::try_from(from).unwrap_or(i64::MAX));
         let sought = self.client.seek(&old.topic, old.partition, offset, SEEK);
         assigned.seek = sought.is_err().then_some(from);
         if let Err(error) = sought {

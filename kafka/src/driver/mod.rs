@@ -24,6 +24,7 @@
 
 mod intake;
 mod rebalance;
+mod unread;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::mem;
@@ -40,6 +41,7 @@ use crate::shared::{Shared, Stop};
 use crate::tenure::Tenure;
 use crate::{Ended, Error, Status, lock};
 use rebalance::{Leaving, Rebalancing};
+use unread::Unread;
 
 /// The longest the driver sleeps, as the callbacks that wake it may be missed.
 const DOZE: Duration = Duration::from_millis(20);
@@ -59,6 +61,7 @@ pub(crate) struct Driver {
     slots: HashMap<(Arc<str>, i32), u32>,
     events: VecDeque<Event>,
     rebalancing: Rebalancing,
+    unread: Unread,
     /// The end has begun.
     leaving: Option<Leaving>,
     last_id: u64,
@@ -109,6 +112,7 @@ impl Driver {
             slots: HashMap::new(),
             events: VecDeque::new(),
             rebalancing: Rebalancing::Idle,
+            unread: Unread::default(),
             leaving: None,
             last_id: 0,
             stalls: BTreeSet::new(),

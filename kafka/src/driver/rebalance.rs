@@ -5,12 +5,12 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rdkafka::Offset;
 use rdkafka::consumer::{Consumer, RebalanceProtocol};
 use rdkafka::error::KafkaError;
-use rdkafka::{Offset, TopicPartitionList};
 
 use super::{Assigned, Driver, after};
-use crate::clerk::Job;
+use crate::clerk::{Job, Loaded};
 use crate::client::{self, Event, Partition};
 use crate::tenure::{Start, Tenure};
 use crate::{Ended, Error, PartitionStatus, lock};
@@ -20,7 +20,7 @@ const COMMIT: Duration = Duration::from_secs(10);
 /// How long what is cancelled may take to notice.
 const NOTICE: Duration = Duration::from_millis(200);
 /// How long after a failure what is committed is asked for again.
-const AGAIN: Duration = Duration::from_millis(500);
+pub(super) const AGAIN: Duration = Duration::from_millis(500);
 
 /// What the group has asked for, and is not replied to yet.
 pub(super) enum Rebalancing {
@@ -59,6 +59,7 @@ impl Driver {
             // The end gives all back, and replies to what is wanted until then.
             return Ok(());
         }
+        self.read_unread(now);
         match mem::replace(&mut self.rebalancing, Rebalancing::Idle) {
             Rebalancing::Idle => {}
             Rebalancing::Loading(_, partitions, _) if !self.events.is_empty() => {
@@ -103,13 +104,16 @@ impl Driver {
     pub(super) fn assign(
         &mut self,
         of: u64,
-        loaded: Result<Vec<(Partition, Start)>, KafkaError>,
+        loaded: Result<Loaded, KafkaError>,
     ) -> Result<(), Error> {
+        if self.unread.asked == Some(of) {
+            return self.begin_unread(loaded);
+        }
         let again = match &mut self.rebalancing {
             Rebalancing::Loading(id, _, again) if *id == of => again,
             _ => return Ok(()),
         };
-        let loaded = match loaded {
+        let (loaded, unread) = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
                 *again = Some(Instant::now() + AGAIN);
@@ -117,14 +121,13 @@ impl Driver {
             }
         };
         self.rebalancing = Rebalancing::Idle;
-        let mut list = TopicPartitionList::with_capacity(loaded.len());
+        // Always a number: librdkafka may stop for good if it has to find one while the partition is paused.
+        let mut list = client::list(&unread);
+        let set = list.set_all_offsets(Offset::Offset(0));
+        set.or_else(|error| self.note_error(error))?;
         for ((topic, partition), start) in &loaded {
-            // Always a number: librdkafka may stop for good if it has to find one while the partition is paused.
-            let offset = Offset::Offset(i64::try_from(start.base).unwrap_or(i64::MAX));
-            let mut element = list.add_partition(topic, *partition);
-            if let Err(error) = element.set_offset(offset) {
-                self.note_error(error)?;
-            }
+            let set = list.add_partition_offset(topic, *partition, start.offset());
+            set.or_else(|error| self.note_error(error))?;
         }
         let assigned = match self.client.rebalance_protocol() {
             RebalanceProtocol::Cooperative => self.client.incremental_assign(&list),
@@ -139,7 +142,15 @@ impl Driver {
             // The group has moved on, and says so.
             return self.note_error(error);
         }
-        for (partition, start) in loaded {
+        self.unread.partitions.extend(unread);
+        self.begin(loaded)
+    }
+
+    /// Begins tenures of partitions that are assigned and paused.
+    pub(super) fn begin(&mut self, loaded: Vec<(Partition, Start)>) -> Result<(), Error> {
+        let (partitions, starts): (Vec<_>, Vec<_>) = loaded.into_iter().unzip();
+        let list = client::list(&partitions);
+        for (partition, start) in partitions.into_iter().zip(starts) {
             self.split(partition, start);
         }
         self.show_tenures();
@@ -177,9 +188,18 @@ impl Driver {
             let place = (Arc::<str>::from(topic.as_str()), *partition);
             self.slots.get(&place).copied()
         };
+        // What the clerk is asked for may be of one of these.
+        self.unread.asked = None;
+        let unread = &mut self.unread.partitions;
         let slots = match self.client.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => partitions.iter().filter_map(slot).collect(),
-            _ => self.partitions.keys().copied().collect(),
+            RebalanceProtocol::Cooperative => {
+                unread.retain(|partition| !partitions.contains(partition));
+                partitions.iter().filter_map(slot).collect()
+            }
+            _ => {
+                unread.clear();
+                self.partitions.keys().copied().collect()
+            }
         };
         let deadline = after(now, self.shared.settings.revoke_within);
         let mut leaving = self.begin_leaving(slots, now, deadline);
