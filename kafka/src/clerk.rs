@@ -237,6 +237,7 @@ fn start(
             let base = u64::try_from(if is_end { high } else { low }).unwrap_or(0);
             return Ok(Start {
                 base,
+                is_end,
                 ..Start::default()
             });
         }
@@ -257,6 +258,7 @@ fn start(
     Ok(Start {
         base,
         is_committed: true,
+        is_end: false,
         stored,
     })
 }

@@ -99,6 +99,9 @@ pub(crate) struct Start {
     pub(crate) base: u64,
     /// Whether that is committed.
     pub(crate) is_committed: bool,
+    /// Whether it is the end of the log, for a group that begins there. It is committed before something is read, as the next member
+    /// would begin at a later end.
+    pub(crate) is_end: bool,
     pub(crate) stored: Option<Stored>,
 }
 
@@ -132,7 +135,7 @@ impl Tenure {
         let base = start.base;
         let stored = start.stored;
         let state = State {
-            next: None,
+            next: start.is_end.then_some(base),
             base,
             fingerprint: stored.as_ref().map(|stored| stored.fingerprint),
             remembered: stored.map(|stored| stored.beyond),

@@ -5,7 +5,7 @@ mod common;
 use std::future::pending;
 use std::time::Duration;
 
-use common::{Cluster, Notes, Run, builder, cluster, produce_to, run, text, until};
+use common::{Cluster, Notes, Run, builder, cluster, produce, produce_to, run, text, until};
 use keyqueue_kafka::{Builder, PartitionStatus, Record, Room};
 use tokio::time::sleep;
 
@@ -78,6 +78,28 @@ async fn a_partition_that_has_not_begun_can_be_given_back() {
     }
     until("all", || notes.len() == 3).await;
     last.end().await.expect("no error");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
+async fn a_group_that_begins_at_the_end_gets_what_comes_while_it_has_no_member() {
+    let cluster = cluster(2);
+    produce(&cluster, &[(Some("a"), Some("before"))]).await;
+    let settings = || builder(&cluster).set("auto.offset.reset", "latest");
+    let (first, notes) = noting(settings());
+    until("it is assigned", || partitions(&first).len() == 2).await;
+    first.end().await.expect("no error");
+    for partition in 0..2 {
+        produce_to(&cluster, partition, &[(Some("a"), Some("between"))]).await;
+    }
+    let (second, of_second) = noting(settings());
+    until("both", || of_second.len() == 2).await;
+    second.end().await.expect("no error");
+    let mut all = of_second.all();
+    all.sort_unstable();
+    assert_eq!(
+        (notes.len(), all),
+        (0, vec!["0 between".into(), "1 between".into()])
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5

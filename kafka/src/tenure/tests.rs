@@ -18,6 +18,7 @@ fn tenure(by_key: bool, base: Option<u64>, stored: Option<Stored>) -> Arc<Tenure
         base,
         is_committed,
         stored,
+        ..Start::default()
     };
     Arc::new(Tenure::new(
         ("topic".into(), 0, 0),
