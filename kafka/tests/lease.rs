@@ -6,22 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Notes, Run, cluster, produce, produce_to, run, until};
+use common::{Cluster, Notes, Run, cluster, of_brokers, produce, produce_to, run, until};
 use keyqueue_kafka::{Consumer, OrderBy};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::Notify;
 use tokio::time::sleep;
-
-/// A consumer whose session is short.
-fn of_brokers(cluster: &Cluster) -> keyqueue_kafka::Builder {
-    Consumer::builder(&cluster.bootstrap_servers(), "group")
-        .topics(["topic"])
-        .set("group.protocol", "consumer")
-        .set("fetch.wait.max.ms", "20")
-        .commit_every(Duration::from_millis(20))
-        .brokers_session(Duration::from_secs(1))
-}
 
 /// A member with one record, which runs until it is told to go.
 async fn one_that_runs() -> (Cluster, Run, Arc<Notify>) {

@@ -5,7 +5,9 @@ mod common;
 use std::future::pending;
 use std::time::Duration;
 
-use common::{Cluster, Notes, Run, builder, cluster, produce, produce_to, run, text, until};
+use common::{
+    Cluster, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text, until,
+};
 use keyqueue_kafka::{Builder, PartitionStatus, Record, Room};
 use tokio::time::sleep;
 
@@ -34,13 +36,13 @@ fn without_leader() -> Cluster {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R7
 async fn a_partition_without_a_leader_holds_up_no_other_one() {
-    for strategy in ["cooperative-sticky", "range"] {
+    let eager = |cluster: &Cluster| builder(cluster).set("partition.assignment.strategy", "range");
+    for settings in [builder, eager, of_brokers] {
         let cluster = without_leader();
         for partition in [0, 2] {
             produce_to(&cluster, partition, &[(Some("a"), Some("1"))]).await;
         }
-        let strategy = ("partition.assignment.strategy", strategy);
-        let (run, notes) = noting(builder(&cluster).set(strategy.0, strategy.1));
+        let (run, notes) = noting(settings(&cluster));
         until("the others", || notes.len() == 2).await;
         let error = run.consumer.status().last_error.expect("an error");
         assert!(error.contains("topic [1]"), "{error}");

@@ -35,6 +35,16 @@ pub(crate) fn builder(cluster: &Cluster) -> Builder {
         .backoff(limiter.expect("in range"))
 }
 
+/// The same in a group whose session only the brokers know, and a short one.
+pub(crate) fn of_brokers(cluster: &Cluster) -> Builder {
+    Consumer::builder(&cluster.bootstrap_servers(), "group")
+        .topics(["topic"])
+        .set("group.protocol", "consumer")
+        .set("fetch.wait.max.ms", "20")
+        .commit_every(Duration::from_millis(20))
+        .brokers_session(Duration::from_secs(1))
+}
+
 /// Produces to partition 0, in order.
 pub(crate) async fn produce(cluster: &Cluster, records: &[(Option<&str>, Option<&str>)]) {
     produce_to(cluster, 0, records).await;
