@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!     the group assigns    --> the clerk reads what is committed --> tenures, assign, pause, split the queues, resume
+//!                              --> those that cannot be read stay paused, and are read again
 //!     the group revokes    --> nothing begins any more; what runs ends, or is cancelled at the limit
 //!                              --> the clerk commits --> unassign
 //!     the assignment is lost --> nothing begins, what runs is cancelled, nothing is committed --> unassign
@@ -254,7 +255,6 @@ impl Driver {
     /// Ends the run if an error is fatal, and otherwise keeps it to show.
     fn note_error(&self, error: KafkaError) -> Result<(), Error> {
         match error {
-            KafkaError::PartitionEOF(_) => Ok(()),
             KafkaError::MessageConsumptionFatal(code) => {
                 let reason = self.client.client().fatal_error().map(|(_, reason)| reason);
                 Err(Error::fatal(code, reason.unwrap_or_default()))
