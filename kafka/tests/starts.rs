@@ -9,6 +9,7 @@ use common::{
     Cluster, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text, until,
 };
 use keyqueue_kafka::{Builder, PartitionStatus, Record, Room};
+use rdkafka::mocking::MockCoordinator;
 use tokio::time::sleep;
 
 fn noting(builder: Builder) -> (Run, Notes) {
@@ -58,6 +59,26 @@ async fn a_partition_without_a_leader_holds_up_no_other_one() {
         all.sort_unstable();
         assert_eq!(all, ["0 1", "0 2", "1 2", "2 1", "2 2"]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
+async fn a_broker_that_is_down_does_not_hold_up_the_partitions_of_another_one() {
+    let cluster = Cluster::new(2).expect("a mock cluster");
+    cluster.create_topic("topic", 3, 1).expect("a topic");
+    for (partition, broker) in [(0, 2), (1, 1), (2, 2)] {
+        let led = cluster.partition_leader("topic", partition, Some(broker));
+        led.expect("a leader");
+        produce_to(&cluster, partition, &[(Some("a"), Some("1"))]).await;
+    }
+    let group = MockCoordinator::Group("group".to_owned());
+    cluster.coordinator(group, 1).expect("a coordinator");
+    cluster.broker_down(2).expect("a broker");
+    let (run, notes) = noting(builder(&cluster));
+    until("that of the other one", || notes.len() == 1).await;
+    cluster.broker_up(2).expect("a broker");
+    until("all", || notes.len() == 3).await;
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.finished, ended.uncommitted), (3, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
