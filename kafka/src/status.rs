@@ -8,7 +8,7 @@ use metrics::{counter, gauge};
 
 use crate::lock;
 use crate::shared::Shared;
-use crate::tenure::{Tenure, age};
+use crate::tenure::Tenure;
 
 /// A first commit takes less.
 const HELD_UP: Duration = Duration::from_millis(500);
@@ -166,7 +166,7 @@ impl PartitionStatus {
             .map(|range| range.end - range.start);
         let oldest = seen.oldest.map(|record| {
             let trouble = record.trouble();
-            let age = age(&record, now);
+            let age = now.saturating_duration_since(record.read);
             Oldest {
                 offset: record.offset,
                 key: record

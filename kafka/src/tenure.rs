@@ -23,7 +23,6 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use keyqueue::track::{Begun, Progress, Tracker};
 use rdkafka::Offset;
@@ -434,9 +433,4 @@ impl Drop for Running<'_> {
             self.0.bell.ring();
         }
     }
-}
-
-/// How long a record has been held.
-pub(crate) fn age(record: &Inner, now: Instant) -> std::time::Duration {
-    now.saturating_duration_since(record.read)
 }

@@ -78,11 +78,9 @@ impl Driver {
                     seeks.push((*slot, Some(read[found.len() - 1].offset)));
                     is_over = true;
                 }
-                let count = |what| found.iter().filter(|intake| **intake == what).count();
-                self.shared
-                    .counts
-                    .remembered
-                    .add(count(Intake::Finished) as u64);
+                let is_finished = |intake: &&Intake| **intake == Intake::Finished;
+                let finished = found.iter().filter(is_finished).count();
+                self.shared.counts.remembered.add(finished as u64);
                 let new = read
                     .drain(..)
                     .zip(&found)

@@ -134,11 +134,7 @@ impl Driver {
             _ => self.client.assign(&list),
         };
         // A record that is fetched before the queues are split is outdated by this.
-        let assigned = assigned.and_then(|()| match list.count() {
-            0 => Ok(()),
-            _ => self.client.pause(&list),
-        });
-        if let Err(error) = assigned {
+        if let Err(error) = assigned.and_then(|()| self.client.pause(&list)) {
             // The group has moved on, and says so.
             return self.note_error(error);
         }
@@ -154,13 +150,8 @@ impl Driver {
             self.split(partition, start);
         }
         self.show_tenures();
-        match list.count() {
-            0 => Ok(()),
-            _ => self
-                .client
-                .resume(&list)
-                .or_else(|error| self.note_error(error)),
-        }
+        let resumed = self.client.resume(&list);
+        resumed.or_else(|error| self.note_error(error))
     }
 
     fn split(&mut self, (topic, partition): Partition, start: Start) {

@@ -64,17 +64,14 @@ async fn take(
     let each = (max / jobs.len().max(1)).max(1);
     let mut part = Vec::new();
     let dead = jobs.iter_mut().map(|job| bury_dead(shared, job));
-    for (index, delay) in join_all(dead).await.into_iter().enumerate() {
-        waits.extend(delay.map(|delay| (index, delay)));
-    }
-    for (index, job) in jobs.iter().enumerate() {
-        if !waits.contains_key(&index) {
-            part.extend(
-                job.value()
-                    .iter()
-                    .take(each)
-                    .map(|record| (index, Arc::clone(record))),
-            );
+    let delays = join_all(dead).await;
+    for (index, (job, delay)) in jobs.iter().zip(delays).enumerate() {
+        match delay {
+            Some(delay) => _ = waits.insert(index, delay),
+            None => {
+                let first = job.value().iter().take(each);
+                part.extend(first.map(|record| (index, Arc::clone(record))));
+            }
         }
     }
     part

@@ -19,12 +19,10 @@ pub(crate) mod batches;
 
 use std::any::Any;
 use std::fmt::{self, Display};
-use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
@@ -239,17 +237,10 @@ fn forget(shared: &Shared, record: &Inner) {
 
 /// Polls a call until it is ready, panics, or is cancelled.
 async fn watched<T>(cancelled: impl Future, call: impl Future<Output = T>) -> Result<T, Broken> {
-    let mut call = pin!(AssertUnwindSafe(call).catch_unwind());
-    let said = |result: Result<T, Box<dyn Any + Send>>| {
-        result.map_err(|payload| Broken::Panic(message(&*payload)))
-    };
-    // Most handlers of little work are ready at the first poll, and those register nowhere.
-    let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-    if let Poll::Ready(result) = first {
-        return said(result);
-    }
+    let call = pin!(AssertUnwindSafe(call).catch_unwind());
+    // It polls the call first: most handlers of little work are ready then, and those register nowhere.
     match select(call, pin!(cancelled)).await {
-        Either::Left((result, _)) => said(result),
+        Either::Left((result, _)) => result.map_err(|payload| Broken::Panic(message(&*payload))),
         Either::Right(_) => Err(Broken::Cancelled),
     }
 }
