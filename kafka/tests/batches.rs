@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::{Cluster, Notes, builder, cluster, produce, until};
 use keyqueue_kafka::{Builder, Ended, Exhausted, IntoVerdicts, Outcome, Record, Verdict};
-use tokio::sync::Notify;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tokio::sync::{Notify, Semaphore};
 
 /// Runs batches of up to `max` until all 60 records of 6 keys are finished or skipped.
 async fn batches<F, R>(cluster: &Cluster, builder: Builder, max: usize, f: F) -> Ended
@@ -193,7 +194,11 @@ async fn the_letters_of_a_batch_are_written_together_and_those_of_a_key_in_order
     assert!(took < Duration::from_secs(10), "{took:?}");
     let no = cluster.broker_round_trip_time(1, Duration::ZERO);
     no.expect("a broker");
-    let letters = settings().build().expect("settings").dead_letters();
+    each_key_has_its_letters_in_order(settings()).await;
+}
+
+async fn each_key_has_its_letters_in_order(builder: Builder) {
+    let letters = builder.build().expect("settings").dead_letters();
     let letters = letters.expect("there is a topic");
     let read = tokio::task::spawn_blocking(move || letters.read()).await;
     let mut of_keys = BTreeMap::<_, Vec<_>>::new();
@@ -201,9 +206,37 @@ async fn the_letters_of_a_batch_are_written_together_and_those_of_a_key_in_order
         let of_key = of_keys.entry(letter.key.clone()).or_default();
         of_key.push(letter.place.offset);
     }
-    assert_eq!(of_keys.len(), 6);
+    let is_whole = |of_key: &Vec<i64>| of_key.len() == 10 && of_key.is_sorted();
     assert!(
-        of_keys.values().all(|offsets| offsets.is_sorted()),
+        of_keys.len() == 6 && of_keys.values().all(is_whole),
         "{of_keys:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R4
+async fn letters_of_a_batch_that_are_refused_are_written_again_in_order() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    let (called, go) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    let (of_run, gate) = (Arc::clone(&called), Arc::clone(&go));
+    let settings = || builder(&cluster).dead_letters("dead");
+    let builder = settings().concurrency(1).linger(Duration::from_millis(50));
+    let ended = batches(&cluster, builder, 60, move |records| {
+        of_run.notify_one();
+        let gate = Arc::clone(&gate);
+        let verdicts: Vec<Verdict<_>> = records.iter().map(|_| Verdict::GiveUp("no")).collect();
+        async move {
+            let _open = gate.acquire().await;
+            verdicts
+        }
+    });
+    let refusals = async {
+        called.notified().await;
+        let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
+        cluster.request_errors(RDKafkaApiKey::Produce, &[error; 3]);
+        go.add_permits(1);
+    };
+    let (ended, ()) = tokio::join!(ended, refusals);
+    assert_eq!(ended.dead_letters, 60);
+    each_key_has_its_letters_in_order(settings()).await;
 }
