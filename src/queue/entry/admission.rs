@@ -2,33 +2,25 @@
 
 use std::time::Duration;
 
+use super::edit::{Adding, Edit};
+use super::key::Key;
 use crate::Added;
 use crate::wait::blocking::{block_until, deadline_in};
 use crate::wait::room::{Room, Share, Turn};
 
-/// How long an add waits if there is no room for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
-    /// Not at all.
-    Now,
-    /// At most this long.
-    Within(Duration),
-    Forever,
-}
-
 /// How one attempt to add gets room.
-pub(crate) enum Admission<T> {
+pub(super) enum Admission<'r> {
     /// It exceeds the bound, if there is none.
     Exceeding,
     /// It fails, if there is none or others wait for it.
     Within,
     /// It has waited for it.
-    Granted(T),
+    Granted(Turn<'r>),
 }
 
-impl<'r> Admission<Turn<'r>> {
+impl<'r> Admission<'r> {
     /// Returns the share of an add of a key.
-    pub(crate) fn share(self, room: Option<&'r Room>) -> Share<'r> {
+    pub(super) fn share(self, room: Option<&'r Room>) -> Share<'r> {
         match self {
             Admission::Exceeding => Share::exceeding(room),
             Admission::Within => Share::within(room),
@@ -37,44 +29,37 @@ impl<'r> Admission<Turn<'r>> {
     }
 }
 
-/// An add that has not happened yet.
-pub(crate) trait Attempt: Sized {
-    /// [`Turn`]; a type of its own because a trait with a lifetime makes futures that the compiler does not see to be
-    /// `Send`.
-    type Turn: Future<Output = ()> + Unpin;
-
-    /// Adds, or fails for lack of room; then nothing has changed. Does not fail if the room is granted or exceeded,
-    /// unless another thread has taken what was granted.
-    fn attempt(self, admission: Admission<Self::Turn>) -> Result<Added, Self>;
-
-    /// Returns the place in the line of an add that has failed.
-    fn turn(&self) -> Self::Turn;
-
-    /// Adds once there is room, and returns what was not added in time.
+impl<K, V, X, E> Adding<'_, K, V, X, E>
+where
+    K: Send + Sync + 'static,
+    V: Send + 'static,
+    X: Key<K, V>,
+    E: Edit<V>,
+{
+    /// Adds once there is room, and returns what was not added in time. Without `patience` it does not wait.
     #[inline]
-    fn run(self, patience: Patience) -> Result<Added, Self> {
+    pub(super) fn run(self, patience: Option<Duration>) -> Result<Added, Self> {
         let attempted = self.attempt(Admission::Within);
         match patience {
-            Patience::Now => attempted,
-            Patience::Within(limit) => attempted.or_else(|attempt| attempt.wait(Some(limit))),
-            Patience::Forever => attempted.or_else(|attempt| attempt.wait(None)),
+            None => attempted,
+            Some(limit) => attempted.or_else(|adding| adding.wait(limit)),
         }
     }
 
     /// Adds once there is room, or when it has waited long enough.
     #[inline]
-    fn run_or_exceed(self, patience: Patience) -> Added {
+    pub(super) fn run_or_exceed(self, patience: Option<Duration>) -> Added {
         let waited = match patience {
-            Patience::Now => Err(self),
+            None => Err(self),
             patience => self.run(patience),
         };
-        let added = waited.or_else(|attempt| attempt.attempt(Admission::Exceeding));
+        let added = waited.or_else(|adding| adding.attempt(Admission::Exceeding));
         added.unwrap_or_else(|_| unreachable!("what exceeds the bound is not refused"))
     }
 
     #[cold]
-    fn wait(mut self, limit: Option<Duration>) -> Result<Added, Self> {
-        let deadline = limit.and_then(deadline_in);
+    fn wait(mut self, limit: Duration) -> Result<Added, Self> {
+        let deadline = deadline_in(limit);
         loop {
             let mut turn = self.turn();
             if block_until(&mut turn, deadline).is_none() {
@@ -86,19 +71,19 @@ pub(crate) trait Attempt: Sized {
             }
         }
     }
-}
 
-/// Adds once there is room. Dropping the future adds nothing.
-pub(crate) async fn run_async<A: Attempt>(attempt: A) -> Added {
-    let mut outcome = attempt.attempt(Admission::Within);
-    loop {
-        let attempt = match outcome {
-            Ok(added) => return added,
-            Err(attempt) => attempt,
-        };
-        let mut turn = attempt.turn();
-        (&mut turn).await;
-        outcome = attempt.attempt(Admission::Granted(turn));
+    /// Adds once there is room. Dropping the future adds nothing.
+    pub(super) async fn run_async(mut self) -> Added {
+        let mut admission = Admission::Within;
+        loop {
+            match self.attempt(admission) {
+                Ok(added) => return added,
+                Err(again) => self = again,
+            }
+            let mut turn = self.turn();
+            (&mut turn).await;
+            admission = Admission::Granted(turn);
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Puts and updates: what a verb does to the value that waits. [`crate::values`] has the protocol of values, and
 //! [`crate::wait::room`] that of the bound.
 
-use super::Target;
-use super::admission::{Admission, Attempt};
+use super::admission::Admission;
 use super::key::{Key, Spot};
 use crate::Added;
 use crate::keys::carried::{Load, Waiting};
+use crate::timer::Wait;
 use crate::values::Merger;
 use crate::wait::receipt::Receipts;
 use crate::wait::room::{Share, Turn};
@@ -92,34 +92,11 @@ impl<V> Edit<V> for Touch {
 
 /// An add, a put or an update that has not happened yet.
 pub(super) struct Adding<'q, K, V, X, E> {
-    pub(super) target: Target<'q, K, V, X>,
+    pub(super) at: Spot<'q, K, V>,
+    pub(super) key: X,
+    pub(super) delay: Option<Wait>,
     pub(super) edit: E,
     pub(super) receipts: Option<Box<Receipts>>,
-}
-
-impl<'q, K, V, X, E> Attempt for Adding<'q, K, V, X, E>
-where
-    K: Send + Sync + 'static,
-    V: Send + 'static,
-    X: Key<K, V>,
-    E: Edit<V>,
-{
-    type Turn = Turn<'q>;
-
-    #[inline]
-    fn attempt(self, admission: Admission<Turn<'q>>) -> Result<Added, Self> {
-        match self.target.at.core.values() {
-            Some(merger) if E::PUTS || self.receipts.is_some() => self.change(merger, admission),
-            _ => self.add(admission),
-        }
-    }
-
-    fn turn(&self) -> Turn<'q> {
-        let core = self.target.at.core;
-        let room = core.bound().expect("only a bounded queue is full");
-        let weight = core.values().map_or(1, |merger| self.edit.weight(merger));
-        Turn::new(room, weight)
-    }
 }
 
 impl<'q, K, V, X, E> Adding<'q, K, V, X, E>
@@ -129,14 +106,31 @@ where
     X: Key<K, V>,
     E: Edit<V>,
 {
+    /// Adds, or fails for lack of room; then nothing has changed. Does not fail if the room is granted or exceeded,
+    /// unless another thread has taken what was granted.
+    #[inline]
+    pub(super) fn attempt(self, admission: Admission<'q>) -> Result<Added, Self> {
+        match self.at.core.values() {
+            Some(merger) if E::PUTS || self.receipts.is_some() => self.change(merger, admission),
+            _ => self.add(admission),
+        }
+    }
+
+    /// Returns the place in the line of an add that has failed.
+    pub(super) fn turn(&self) -> Turn<'q> {
+        let core = self.at.core;
+        let room = core.bound().expect("only a bounded queue is full");
+        let weight = core.values().map_or(1, |merger| self.edit.weight(merger));
+        Turn::new(room, weight)
+    }
+
     /// Adds the key alone.
     #[inline]
-    fn add(self, admission: Admission<Turn<'q>>) -> Result<Added, Self> {
-        let Target { at, key, delay } = self.target;
-        let mut share = admission.share(at.core.room());
-        let added = match delay {
-            None => key.add(at, &mut share),
-            Some(delay) => key.delay(at, delay, &mut share),
+    fn add(self, admission: Admission<'q>) -> Result<Added, Self> {
+        let mut share = admission.share(self.at.core.room());
+        let added = match self.delay {
+            None => self.key.add(self.at, &mut share),
+            Some(delay) => self.key.delay(self.at, delay, &mut share),
         };
         match added {
             Ok(added) => {
@@ -145,20 +139,13 @@ where
                 }
                 Ok(added)
             }
-            Err(key) => Err(Adding {
-                target: Target { at, key, delay },
-                ..self
-            }),
+            Err(key) => Err(Adding { key, ..self }),
         }
     }
 
     /// Adds the key, and changes its value.
-    fn change(
-        mut self,
-        merger: &'q Merger<V>,
-        admission: Admission<Turn<'q>>,
-    ) -> Result<Added, Self> {
-        let core = self.target.at.core;
+    fn change(mut self, merger: &'q Merger<V>, admission: Admission<'q>) -> Result<Added, Self> {
+        let core = self.at.core;
         let turn = match (admission, &merger.room) {
             (Admission::Granted(turn), _) => Some(turn),
             (Admission::Exceeding, _) | (_, None) => None,
@@ -191,8 +178,7 @@ where
     /// Adds what there is room for. It is counted for the weight of the turn, and so never twice.
     #[inline]
     fn attempt_in(self, merger: &Merger<V>, turn: Option<Turn<'_>>) -> Added {
-        let Target { at, key, delay } = self.target;
-        let Spot { core, level } = at;
+        let Spot { core, level } = self.at;
         let (edit, receipts) = (self.edit, self.receipts);
         let change = move |merger: &Merger<V>, waiting: &mut Waiting<V>, outdated: &mut _| {
             if let Some(mut turn) = turn {
@@ -200,45 +186,40 @@ where
             }
             apply(merger, edit, receipts, waiting, outdated);
         };
-        if delay.is_none() {
-            return key.change(at, merger, change);
+        if self.delay.is_none() {
+            return self.key.change(self.at, merger, change);
         }
         if core.is_shutting_down() {
             return Added::ShutDown;
         }
-        let pinned = key.pin(at, &mut Share::exceeding(None));
+        let pinned = self.key.pin(self.at, &mut Share::exceeding(None));
         let Ok((pinned, _key)) = pinned else {
             unreachable!("the bound of a queue of values is the merger's")
         };
-        let added = core.update_pinned(merger, &pinned.0, (level, delay), false, change);
+        let added = core.update_pinned(merger, &pinned.0, (level, self.delay), false, change);
         added.unwrap_or_else(|_| unreachable!("it need not merge"))
     }
 
     /// Adds if the value of the key waits.
     #[cold]
     fn attempt_merge(self, merger: &Merger<V>) -> Result<Added, Self> {
-        let Adding {
-            target,
-            edit,
-            receipts,
-        } = self;
-        let Spot { core, level } = target.at;
-        let delay = target.delay;
-        let mut carried = Some((edit, receipts));
-        if let Some(pinned) = target.key.find(target.at) {
+        let Spot { core, level } = self.at;
+        let at = (level, self.delay);
+        let mut carried = Some((self.edit, self.receipts));
+        if let Some(pinned) = self.key.find(self.at) {
             let change = |merger: &Merger<V>, waiting: &mut Waiting<V>, outdated: &mut _| {
                 let (edit, receipts) = carried.take().expect("called once");
                 apply(merger, edit, receipts, waiting, outdated);
             };
-            if let Ok(added) = core.update_pinned(merger, &pinned.0, (level, delay), true, change) {
+            if let Ok(added) = core.update_pinned(merger, &pinned.0, at, true, change) {
                 return Ok(added);
             }
         }
         let (edit, receipts) = carried.expect("nothing was changed");
         Err(Adding {
-            target,
             edit,
             receipts,
+            ..self
         })
     }
 }

@@ -18,8 +18,7 @@ use crate::sync::Arc;
 use crate::timer::Wait;
 use crate::wait::receipt::{Receipts, receipt};
 use crate::{KeyHandle, Receipt, WorkQueue};
-use admission::Patience;
-use key::{Borrowed, Owned, Spot};
+use key::{Borrowed, Owned};
 
 /// A key that is about to be added: first how, then a verb.
 ///
@@ -65,15 +64,9 @@ pub struct Entry<'q, K, V, X> {
     /// That of the queue, if none was named.
     level: Option<Level>,
     delay: Option<Wait>,
-    patience: Patience,
+    /// How long a verb waits for room, if it waits.
+    patience: Option<Duration>,
     receipts: Option<Box<Receipts>>,
-}
-
-/// Where and when an entry adds its key.
-struct Target<'q, K, V, X> {
-    at: Spot<'q, K, V>,
-    key: X,
-    delay: Option<Wait>,
 }
 
 impl<K, V, S> WorkQueue<K, V, S>
@@ -148,7 +141,7 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
             key,
             level: None,
             delay: None,
-            patience: Patience::Now,
+            patience: None,
             receipts: None,
         }
     }
@@ -278,7 +271,7 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
     #[doc(alias = "backpressure")]
     #[inline]
     pub fn wait(mut self) -> Self {
-        self.patience = Patience::Forever;
+        self.patience = Some(Duration::MAX);
         self
     }
 
@@ -288,7 +281,7 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
     #[doc(alias = "timeout")]
     #[inline]
     pub fn within(mut self, limit: Duration) -> Self {
-        self.patience = Patience::Within(limit);
+        self.patience = Some(limit);
         self
     }
 

@@ -1,9 +1,8 @@
 //! The verbs of an [`Entry`].
 
-use super::admission::{Attempt, Patience, run_async};
 use super::edit::{Adding, Edit, Put, Touch, Update};
 use super::key::{EntryKey, Spot};
-use super::{Entry, Full, Target};
+use super::{Entry, Full};
 use crate::Added;
 
 /// What was added, or what there was no room for.
@@ -28,7 +27,7 @@ where
     pub fn add(self) -> Added {
         let is_plain = self.level.is_none()
             && self.delay.is_none()
-            && matches!(self.patience, Patience::Now)
+            && self.patience.is_none()
             && self.receipts.is_none();
         match is_plain {
             true => self.key.add_plain(self.core),
@@ -226,11 +225,11 @@ where
     fn try_carry<E: Edit<V>>(self, edit: E) -> Tried<(X::Back, E::Given)> {
         let patience = self.patience;
         let added = self.with(edit).run(patience);
-        added.map_err(|full| Full((full.target.key.back(), full.edit.back())))
+        added.map_err(|full| Full((full.key.back(), full.edit.back())))
     }
 
     async fn carry_async<E: Edit<V>>(self, edit: E) -> Added {
-        run_async(self.with(edit)).await
+        self.with(edit).run_async().await
     }
 }
 
@@ -241,9 +240,10 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
             core, key, delay, ..
         } = self;
         let level = self.level.unwrap_or_else(|| core.default_level());
-        let at = Spot { core, level };
         Adding {
-            target: Target { at, key, delay },
+            at: Spot { core, level },
+            key,
+            delay,
             edit,
             receipts: self.receipts,
         }
