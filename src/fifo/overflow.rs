@@ -47,7 +47,7 @@ impl Overflow {
         // SAFETY: by the caller's promise; no other thread can reach it before the swap.
         // Ordering: Relaxed; the swap releases it to the next pusher.
         unsafe { last.as_ref() }
-            .next()
+            .next
             .store(ptr::null_mut(), Ordering::Relaxed);
         // Ordering: AcqRel; pairs with the other pushers' swaps, and with the exchange in
         // `take_last`: this push stores to the previous entry's link, or the head, after it was
@@ -56,7 +56,7 @@ impl Overflow {
         let place = match NonNull::new(before) {
             None => &self.head,
             // SAFETY: it is in the list until its link is set, which only this push does.
-            Some(before) => unsafe { before.as_ref() }.next(),
+            Some(before) => &unsafe { before.as_ref() }.next,
         };
         // Ordering: Release; pairs with the Acquire in `pop` and in `behind`: a popper of the entry
         // sees what was written before the push, the links behind it among that.
@@ -78,7 +78,7 @@ impl Overflow {
         }
         let oldest = behind(&self.head);
         // SAFETY: the entry is in the list, and only this popper can take it out.
-        let next = unsafe { oldest.as_ref() }.next();
+        let next = &unsafe { oldest.as_ref() }.next;
         // Ordering: Acquire; as in `behind`.
         match NonNull::new(next.load(Ordering::Acquire)) {
             // Ordering: Relaxed; the poppers' mutex orders them. A pusher writes the head only

@@ -4,14 +4,9 @@ use crate::sync::atomic::AtomicPtr;
 
 /// The room in an entry for the address of the next one.
 #[derive(Default)]
-pub(crate) struct Link(AtomicPtr<Link>);
-
-impl Link {
-    /// Returns the address of the next entry, which the list that this one is in accesses.
-    #[inline]
-    pub(crate) fn next(&self) -> &AtomicPtr<Link> {
-        &self.0
-    }
+pub(crate) struct Link {
+    /// Only the list that this entry is in accesses it.
+    pub(crate) next: AtomicPtr<Link>,
 }
 
 /// The number of bits of a link's address: as many as 64-bit targets use, unless they tag pointers.

@@ -95,17 +95,6 @@ impl<K> NodeRef<K> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns the node's times. `Timed` belongs to the node's queue.
-    ///
-    /// # Safety
-    ///
-    /// As for [`get`](Self::get).
-    #[inline]
-    pub(crate) unsafe fn times<'a>(self, _: &Timed) -> &'a Times {
-        // SAFETY: in a slab that has times, by `Timed`; interned, by the caller's promise.
-        unsafe { slab::times_of(self).as_ref() }
-    }
-
     /// Returns where the address of the next node is, in a list of queued keys.
     ///
     /// # Safety
@@ -116,7 +105,7 @@ impl<K> NodeRef<K> {
         K: 'a,
     {
         // SAFETY: by the caller's promise.
-        unsafe { self.get() }.link.next()
+        &unsafe { self.get() }.link.next
     }
 
     /// Returns the node's seat. `Seated` belongs to the node's queue.
@@ -237,10 +226,11 @@ impl<K> Interned<K> {
         &self.get().delay
     }
 
+    /// Returns the node's times. `Timed` belongs to the node's queue.
     #[inline]
-    pub(crate) fn times(&self, timed: &Timed) -> &Times {
-        // SAFETY: by the token.
-        unsafe { self.0.times(timed) }
+    pub(crate) fn times(&self, _: &Timed) -> &Times {
+        // SAFETY: in a slab that has times, by `Timed`; interned, by the token.
+        unsafe { slab::times_of(self.0).as_ref() }
     }
 
     #[inline]
@@ -339,8 +329,8 @@ impl<K> Queued<K> {
     #[inline]
     pub(crate) fn set_next(&self, next: &Self) {
         // Ordering: Relaxed; the push publishes it.
-        let link = self.get().link.next();
-        link.store(next.link().as_ptr(), Ordering::Relaxed);
+        let place = &self.get().link.next;
+        place.store(next.link().as_ptr(), Ordering::Relaxed);
     }
 
     /// Prefetches the node, and what the key carries at this distance from it.
