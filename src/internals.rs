@@ -20,7 +20,7 @@ impl Stopper {
     /// A stopper that has stopped nothing yet.
     #[allow(clippy::new_without_default, reason = "for models")]
     pub fn new() -> Self {
-        Stopper(StopFlag::new())
+        Stopper(StopFlag::default())
     }
 
     /// Stops every getter.

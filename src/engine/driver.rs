@@ -16,6 +16,7 @@ use crate::timer::{Ended, Timer, Turn};
 use crate::wait::room::Share;
 
 /// The timer thread of one queue, once it is started.
+#[derive(Default)]
 pub(crate) struct Driver {
     started: AtomicBool,
     stopped: AtomicBool,
@@ -23,14 +24,6 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new() -> Self {
-        Driver {
-            started: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
-            thread: Mutex::new(None),
-        }
-    }
-
     /// Starts the thread, unless it is running or the timers are manual.
     ///
     /// If the system cannot start a thread, the next call tries again; the delays wait meanwhile.

@@ -203,7 +203,7 @@ impl<K, V> Core<K, V> {
         Core {
             keys: Keys::new(settings.shards, side_data),
             fifo: Fifo::new(if ordered.is_some() { 1 } else { settings.ring }),
-            getters: WaitList::new(),
+            getters: WaitList::default(),
             closing: Closing::new(has_extras || meeting.is_some()),
             extras: has_extras.then(|| {
                 Box::new(Extras {
@@ -225,7 +225,7 @@ impl<K, V> Core<K, V> {
                 },
                 settings.manual,
             ),
-            driver: Driver::new(),
+            driver: Driver::default(),
             limiter,
         }
     }

@@ -113,7 +113,7 @@ impl Closing {
             refused: AtomicUsize::new(0),
             releases: AtomicUsize::new(0),
             dropped: AtomicUsize::new(0),
-            drainers: WaitList::new(),
+            drainers: WaitList::default(),
         }
     }
 

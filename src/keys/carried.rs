@@ -2,7 +2,6 @@
 //! for it. [`crate::values`] has the protocol.
 
 use std::cell::UnsafeCell;
-use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 
@@ -161,12 +160,6 @@ impl<V> Carries<V> {
     #[inline]
     pub(crate) fn distance(&self) -> usize {
         self.distance
-    }
-}
-
-impl<V> fmt::Debug for Carries<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Carries").field(&self.distance).finish()
     }
 }
 

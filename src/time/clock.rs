@@ -65,6 +65,7 @@ enum Time {
     Mock(Arc<MockTime>),
 }
 
+#[derive(Default)]
 struct MockTime {
     /// Nanoseconds since the clock was created.
     now: AtomicU64,
@@ -105,10 +106,7 @@ impl Clock {
     #[must_use]
     pub fn mock() -> (Self, MockClock) {
         let mock = MockClock {
-            time: Arc::new(MockTime {
-                now: AtomicU64::new(0),
-                sleepers: WaitList::new(),
-            }),
+            time: Arc::default(),
         };
         (mock.clock(), mock)
     }

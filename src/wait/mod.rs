@@ -137,10 +137,6 @@ enum Linger {
 const BATCH: usize = 32;
 
 impl WaitList {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     /// Called when the list has changed.
     fn note_length(&self, list: &List) {
         let waiting = list.waiters.len() + list.lingering.len();

@@ -96,7 +96,7 @@ impl Room {
             waiting: AtomicUsize::new(0),
             line: Mutex::new(VecDeque::new()),
             closed: AtomicBool::new(false),
-            pressed: WaitList::new(),
+            pressed: WaitList::default(),
             crowd: Crowd::new(capacity),
         }
     }

@@ -64,7 +64,7 @@ fn a_notification_wakes_exactly_the_first_ones_in_line() {
     };
     for &count in counts {
         for most in [0, 1, 2, 31, 32, 33, 64, 65, 99, 100, 1000, usize::MAX] {
-            let list = WaitList::new();
+            let list = WaitList::default();
             let bells = bells(count);
             let waiters = register(&list, &bells);
             list.notify(most);
@@ -83,7 +83,7 @@ fn a_notification_wakes_exactly_the_first_ones_in_line() {
 
 #[test]
 fn the_waker_stored_last_is_the_one_that_is_run() {
-    let list = WaitList::new();
+    let list = WaitList::default();
     let bells = bells(2);
     let waiter = register(&list, &bells[..1]).remove(0);
     assert!(!waiter.is_notified(&bells[1].waker()));
@@ -96,7 +96,7 @@ fn the_waker_stored_last_is_the_one_that_is_run() {
 #[test]
 fn panicking_wakers_cost_nobody_else_the_wake_up() {
     for broken in [&[0][..], &[31], &[0, 1], &[5, 40, 99]] {
-        let list = WaitList::new();
+        let list = WaitList::default();
         let bells = bells(101);
         let waiter = |(place, bell): (usize, &Bell)| {
             let (bell, broken) = (bell.clone(), broken.contains(&place));
@@ -121,7 +121,7 @@ fn panicking_wakers_cost_nobody_else_the_wake_up() {
 
 #[test]
 fn a_waker_runs_with_the_list_unlocked() {
-    let list = Arc::new(WaitList::new());
+    let list = Arc::new(WaitList::default());
     let seen = Arc::new(AtomicUsize::new(0));
     let waker = {
         let (list, seen) = (Arc::clone(&list), Arc::clone(&seen));
@@ -164,7 +164,7 @@ proptest! {
     // C9
     #[test]
     fn the_list_is_a_line_of_people(ops in ops()) {
-        let list = WaitList::new();
+        let list = WaitList::default();
         let mut line = VecDeque::new();
         let mut bells = Vec::<Bell>::new();
         let mut expected = Vec::<usize>::new();
@@ -215,7 +215,7 @@ proptest! {
 #[test]
 fn no_wake_up_is_lost_in_a_race_of_waiting_and_publishing() {
     const ROUNDS: usize = scaled(20_000);
-    let list = WaitList::new();
+    let list = WaitList::default();
     let published = AtomicUsize::new(0);
     let (taken, next) = mpsc::channel();
     thread::scope(|scope| {
@@ -252,7 +252,7 @@ fn no_wake_up_is_lost_in_a_race_of_waiting_and_publishing() {
 // C9: a notification that is not acted on is passed on once a later waiter comes back.
 #[test]
 fn a_waiter_that_comes_back_counts_those_it_has_overtaken_once() {
-    let list = WaitList::new();
+    let list = WaitList::default();
     let [stuck, first, second, third] = [(); 4].map(|()| list.register(Waker::noop()));
     list.notify(3);
     assert_eq!(list.come_back(first), 1, "the stuck one was before it");
@@ -269,7 +269,7 @@ fn a_waiter_that_comes_back_counts_those_it_has_overtaken_once() {
 
 #[test]
 fn a_notification_of_all_makes_up_for_nobody() {
-    let list = WaitList::new();
+    let list = WaitList::default();
     let [stuck, other] = [(); 2].map(|()| list.register(Waker::noop()));
     list.notify_all();
     assert_eq!(list.come_back(other), 0);
@@ -281,7 +281,7 @@ fn a_notification_of_all_makes_up_for_nobody() {
 fn several_wake_each_getter_that_lingers_once_though_it_lingers_again() {
     // More than are woken at a time. The others wake nobody: they are counted.
     const GETTERS: usize = BATCH + 8;
-    let list = Arc::new(WaitList::new());
+    let list = Arc::new(WaitList::default());
     let bells = bells(GETTERS);
     for bell in &bells {
         let (bell, again) = (bell.clone(), Arc::clone(&list));

@@ -52,7 +52,7 @@ impl<K, V> Running<K, V> {
     pub(super) fn over(queue: &Arc<Open<K, V>>) -> Self {
         Running {
             queue: Arc::clone(queue),
-            stop: Arc::new(StopFlag::new()),
+            stop: Arc::default(),
             workers: Vec::new(),
         }
     }

@@ -27,19 +27,13 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, assert_unlocked};
 
 /// Stops the workers that share it. Permanent.
+#[derive(Default)]
 pub(crate) struct StopFlag {
     is_set: AtomicBool,
     threads: Mutex<Vec<Waker>>,
 }
 
 impl StopFlag {
-    pub(crate) fn new() -> Self {
-        StopFlag {
-            is_set: AtomicBool::new(false),
-            threads: Mutex::new(Vec::new()),
-        }
-    }
-
     /// Puts a thread on the list, by the waker of its parker.
     pub(crate) fn enlist(&self, waker: &Waker) {
         self.threads.lock().push(waker.clone());

@@ -100,7 +100,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
     /// Runs threads that do `work`, of which the calling thread is one.
     pub(super) fn run(self, work: &Work<'_, Self>) -> Result<(), ConfigError> {
         let (workers, started) = (&self, &OnceLock::new());
-        let never = &StopFlag::new();
+        let never = &StopFlag::default();
         thread::scope(|scope| {
             let work = || {
                 if *started.wait() {
