@@ -20,13 +20,12 @@
 //!
 //! User code, the `Clone` of keys, runs before anything is taken, so a panic leaves all that is left where it is.
 
-use crate::added::{Added, LeftReason};
+use crate::added::{Added, Left, LeftReason};
 use crate::engine::Core;
 use crate::keys::node::{self, Held, Pin, Pinned};
-use crate::keys::state::left::Trace;
 use crate::keys::state::{Level, Marked};
 use crate::sync::atomic::Ordering;
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::catch_panic::drop_caught;
 
 impl<K, V> Core<K, V> {
     /// Adds a held key again, with what it carries, although the queue is shut down: if a drain `redelivers`,
@@ -91,30 +90,32 @@ impl<K, V> Core<K, V> {
         }
     }
 
-    /// Ends all deliveries, and returns each key of which something is left, once. `take` makes of a `clone` what is
-    /// returned, or returns the clone if there is nothing. It must not panic.
-    pub(crate) fn take_left<C, T>(
-        &self,
-        clone: impl Fn(&K) -> C,
-        take: impl Fn(&Pin<K>, C, LeftReason) -> Result<T, C>,
-    ) -> Vec<T> {
+    /// Ends all deliveries, and returns each key of which something is left, once: in a queue with values, a value.
+    pub(crate) fn take_left(&self) -> Vec<Left<K, V>>
+    where
+        K: Clone,
+    {
         self.abandon();
         let mut seen = Vec::new();
         for shard in self.keys.shards() {
             let pins = shard.pinned(|node| node.state.has_left() || node.delay.dropped().is_some());
             drop(shard);
-            seen.extend(pins.into_iter().map(|pin| (clone(pin.0.key()), pin)));
+            seen.extend(pins.into_iter().map(|pin| (pin.0.key().clone(), pin)));
         }
         let mut taken = Vec::with_capacity(seen.len());
-        for (cloned, pin) in seen {
-            let result = match self.claim_left(&pin.0) {
-                Some(reason) => take(&pin.0, cloned, reason),
-                None => Err(cloned),
-            };
-            match result {
-                Ok(left) => taken.push(left),
+        for (key, pin) in seen {
+            let claimed = self.claim_left(&pin.0);
+            let left = claimed.and_then(|reason| match self.values() {
+                None => Some((None, reason)),
+                Some(values) => {
+                    let value = pin.0.carried(&values.carries).take_waiting()?;
+                    Some((Some(value), reason))
+                }
+            });
+            match left {
+                Some((value, reason)) => taken.push(Left { key, value, reason }),
                 // The drop of a key is user code, and must not lose what is taken.
-                Err(unused) => _ = catch_panic(|| drop(unused)),
+                None => drop_caught(key),
             }
         }
         taken
@@ -126,10 +127,7 @@ impl<K, V> Core<K, V> {
         let (state, delay) = (pin.state(), pin.delay());
         // In this order: see the header.
         let is_delayed = delay.dropped().is_some_and(|it| delay.claim_dropped(it));
-        match state.take_left() {
-            Some(Trace::Refused) => Some(LeftReason::Refused),
-            Some(Trace::Discarded) => Some(LeftReason::Queued),
-            None => is_delayed.then_some(LeftReason::Delayed),
-        }
+        let left = state.take_left();
+        left.or(is_delayed.then_some(LeftReason::Delayed))
     }
 }

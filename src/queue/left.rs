@@ -56,16 +56,6 @@ impl<K: Clone, V, S> WorkQueue<K, V, S> {
     ///
     /// Panics if `Clone` of a key panics. Nothing is taken then: another call returns all that is left.
     pub fn take_left(&self) -> Vec<Left<K, V>> {
-        let values = self.core.values();
-        self.core.take_left(K::clone, |pin, key, reason| {
-            let value = match values {
-                Some(values) => match pin.carried(&values.carries).take_waiting() {
-                    Some(value) => Some(value),
-                    None => return Err(key),
-                },
-                None => None,
-            };
-            Ok(Left { key, value, reason })
-        })
+        self.core.take_left()
     }
 }

@@ -2,19 +2,13 @@
 //! report takes away again.
 
 use super::{DIRTY, KeyState, Level, Marked, Word};
+use crate::LeftReason;
 use crate::sync::atomic::Ordering;
 
 /// A shut-down has discarded an add of the key.
 pub(super) const DISCARDED: u64 = 1 << 62;
 /// A shut-down has refused to add the key again for the worker that held it.
 const REFUSED: u64 = 1 << 63;
-
-/// What a shut-down has left of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trace {
-    Discarded,
-    Refused,
-}
 
 impl KeyState {
     /// Adds the key again for its worker, in a queue that is shut down: it is delivered once more when it is
@@ -53,14 +47,14 @@ impl KeyState {
         Word(self.0.load(Ordering::Acquire)).is(DISCARDED | REFUSED)
     }
 
-    /// Takes away what is noted of the key, and returns it.
-    pub(crate) fn take_left(&self) -> Option<Trace> {
+    /// Takes away what is noted of the key, and returns why it is left.
+    pub(crate) fn take_left(&self) -> Option<LeftReason> {
         // Ordering: AcqRel; the Acquire pairs with the Release in `refuse`, the Release with the Acquire in
         // `has_left`.
         let was = Word(self.0.fetch_and(!(DISCARDED | REFUSED), Ordering::AcqRel));
         match (was.is(REFUSED), was.is(DISCARDED)) {
-            (true, _) => Some(Trace::Refused),
-            (false, true) => Some(Trace::Discarded),
+            (true, _) => Some(LeftReason::Refused),
+            (false, true) => Some(LeftReason::Queued),
             (false, false) => None,
         }
     }

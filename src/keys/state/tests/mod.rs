@@ -2,6 +2,7 @@
 
 use super::pins::{MOST_HANDLES, MOST_PINS};
 use super::*;
+use crate::LeftReason;
 
 mod visibility;
 
@@ -200,12 +201,12 @@ fn what_is_left_of_a_key_is_taken_once() {
     assert_eq!(state.take_left(), None);
     state.abandon();
     assert!(state.has_left());
-    assert_eq!(state.take_left(), Some(left::Trace::Discarded));
+    assert_eq!(state.take_left(), Some(LeftReason::Queued));
     assert_eq!(state.take_left(), None);
     state.abandon();
     assert_eq!(state.take_left(), None, "nothing new");
     state.refuse();
-    assert_eq!(state.take_left(), Some(left::Trace::Refused));
+    assert_eq!(state.take_left(), Some(LeftReason::Refused));
     assert_eq!(word(&state), bits(State::Processing) | CLOSED);
 }
 
