@@ -106,13 +106,6 @@ impl<K, V> Core<K, V> {
         self.extras.as_ref()?.values.as_ref()
     }
 
-    /// Sets how the delivery of a held key ends, for what it carries.
-    pub(crate) fn end_as(&self, held: &mut Held<K>, end: Ended) {
-        if let Some(values) = self.values() {
-            values.end_as(held, end);
-        }
-    }
-
     /// Runs `add`, which adds a held key again, as a `retry` or not. If it is accepted, the value goes with the key.
     pub(crate) fn put_back(
         &self,
@@ -173,11 +166,11 @@ impl<K, V> Core<K, V> {
     /// Cancels the pending delay of the pinned key, with what it carries unless that is also queued.
     /// Returns whether there was a delay.
     pub(super) fn cancel_with_values(&self, values: &Merger<V>, pin: &Pin<K>) -> bool {
-        let mut cancelled = false;
-        values.discard(pin, || {
-            cancelled = pin.delay().cancel().is_some();
-            cancelled && !matches!(pin.phase(), State::Queued | State::Dirty)
-        });
+        let waiting = pin.carried(&values.carries).waiting.lock();
+        let cancelled = pin.delay().cancel().is_some();
+        if cancelled && !matches!(pin.phase(), State::Queued | State::Dirty) {
+            values.take(waiting).end(Some(Ended::Dropped));
+        }
         cancelled
     }
 }

@@ -13,7 +13,7 @@ use crate::keys::state::Level;
 use crate::limiter::charge;
 use crate::queue::open::Source;
 use crate::sync::{Arc, assert_unlocked};
-use crate::{Added, Ended, GetError, KeyHandle};
+use crate::{Added, GetError, KeyHandle};
 
 /// A key delivered to this worker alone (promises C3, C7).
 ///
@@ -112,12 +112,6 @@ impl<'q, K, V> Item<'q, K, V> {
     fn own_level(&self) -> Level {
         let ordered = self.core().ordered();
         ordered.map_or(0, |ordered| self.held.seat(&ordered.seated).delivered())
-    }
-
-    /// Sets how the delivery ends for the receipts. Keeps the item.
-    pub(crate) fn end_as(&mut self, end: Ended) {
-        let (core, held) = self.parts();
-        core.end_as(held, end);
     }
 
     /// Finishes the key.

@@ -1,7 +1,9 @@
 //! The value of a delivery, as the holder of the key sees it.
 
-use crate::Item;
+use crate::keys::carried::Load;
 use crate::values::Merger;
+use crate::wait::receipt::Receipts;
+use crate::{Ended, Item};
 
 impl<K, V> Item<'_, K, V> {
     /// Returns the value: all that was put for the key since its last delivery began, merged.
@@ -64,8 +66,30 @@ impl<K, V> Item<'_, K, V> {
 
     /// Returns the value, or where it was; `None` in a queue without values.
     pub(crate) fn loaded(&mut self) -> Option<&mut Option<V>> {
+        self.load().map(|load| &mut load.value)
+    }
+
+    fn load(&mut self) -> Option<&mut Load<V>> {
         let (core, held) = self.parts();
-        Some(&mut held.loads(&core.values()?.carries).1.value)
+        Some(held.loads(&core.values()?.carries).1)
+    }
+
+    fn receipts(&mut self) -> Option<&mut Receipts> {
+        self.load()?.receipts.as_deref_mut()
+    }
+
+    /// Sets how the delivery ends for the receipts. Keeps the item.
+    pub(crate) fn end_as(&mut self, end: Ended) {
+        if let Some(receipts) = self.receipts() {
+            receipts.end_as(end);
+        }
+    }
+
+    /// Goes on with a delivery of which something is done or given up.
+    pub(crate) fn go_on(&mut self) {
+        if let Some(receipts) = self.receipts() {
+            receipts.go_on();
+        }
     }
 }
 

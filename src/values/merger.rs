@@ -191,20 +191,6 @@ impl<V> Merger<V> {
         load.end(panicking.then_some(Ended::GivenUp));
     }
 
-    /// Sets how the delivery ends.
-    pub(crate) fn end_as<K>(&self, held: &mut Held<K>, end: Ended) {
-        if let Some(receipts) = &mut held.loads(&self.carries).1.receipts {
-            receipts.end_as(end);
-        }
-    }
-
-    /// Goes on with a delivery of which something was done or given up.
-    pub(crate) fn go_on<K>(&self, held: &mut Held<K>) {
-        if let Some(receipts) = &mut held.loads(&self.carries).1.receipts {
-            receipts.go_on();
-        }
-    }
-
     /// Runs `add`, which adds the key again, as a `retry` or not, and if that returns true, puts the loaded value under
     /// those that wait for the next delivery. Never panics unless `add` does.
     #[inline(never)]
@@ -249,15 +235,6 @@ impl<V> Merger<V> {
             if let Some(receipts) = receipts {
                 receipts.fire(Some(end));
             }
-        }
-    }
-
-    /// Runs `decide` under the lock of the key's value, and if that returns true, drops the value that waits for the
-    /// next delivery. Never panics unless `decide` does.
-    pub(crate) fn discard<K>(&self, pin: &Pin<K>, decide: impl FnOnce() -> bool) {
-        let waiting = pin.carried(&self.carries).waiting.lock();
-        if decide() {
-            self.take(waiting).end(Some(Ended::Dropped));
         }
     }
 

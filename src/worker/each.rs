@@ -388,13 +388,3 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         rest.load(item)
     }
 }
-
-impl<K, V> Item<'_, K, V> {
-    /// Goes on with a delivery of which something is done or given up.
-    fn go_on(&mut self) {
-        let (core, held) = self.parts();
-        if let Some(values) = core.values() {
-            values.go_on(held);
-        }
-    }
-}
