@@ -67,7 +67,9 @@ impl<K, V> Core<K, V> {
     where
         K: Eq,
     {
-        self.add_exceeding(hash, self.default_level(), key)
+        let mut share = Share::exceeding(self.room());
+        self.add_at(hash, self.default_level(), key, &mut share)
+            .unwrap_or_else(|_| unreachable!("a share that exceeds the bound admits every key"))
     }
 
     /// Returns the level of an add that names none.
@@ -87,16 +89,6 @@ impl<K, V> Core<K, V> {
     pub(crate) fn clamp_level(&self, level: usize) -> Level {
         let last = self.last_level();
         Level::try_from(level).map_or(last, |level| level.min(last))
-    }
-
-    /// Adds a key at a level, also if a bounded queue has no room for it.
-    pub(crate) fn add_exceeding(&self, hash: u64, level: Level, key: K) -> Added
-    where
-        K: Eq,
-    {
-        let mut share = Share::exceeding(self.room());
-        self.add_at(hash, level, key, &mut share)
-            .unwrap_or_else(|_| unreachable!("a share that exceeds the bound admits every key"))
     }
 
     /// Adds a key at a level, if `share` has or gets room for it, and otherwise returns the key.

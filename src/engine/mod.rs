@@ -51,7 +51,7 @@ use crate::engine::timing::Watch;
 use crate::engine::values::Extras;
 use crate::fifo::Fifo;
 use crate::fifo::groups::grouping::Ordered;
-use crate::fifo::groups::settings::{GroupBy, Grouped, Pacing, Parts};
+use crate::fifo::groups::settings::{By, GroupBy, Grouped, Pacing, Parts};
 use crate::fifo::order::Order;
 use crate::keys::Keys;
 use crate::keys::carried::Carries;
@@ -131,7 +131,8 @@ impl<K, V> Core<K, V> {
         V: Send + 'static,
     {
         if groups.is_none() && (settings.order.has_levels() || settings.pacing.is_set()) {
-            groups = Some(Box::new(Grouped::one()));
+            let (by, weigh) = (None::<By<K, ()>>, None);
+            groups = Some(Box::new(Grouped { by, weigh }));
         }
         let is_timed = settings.timing.unwrap_or(settings.name.is_some());
         let core = Arc::new_cyclic(|core| {

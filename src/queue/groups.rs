@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::engine::Core;
 use crate::fifo::groups::grouping::GroupCounts;
-use crate::fifo::groups::settings::{Grouped, Weigh};
+use crate::fifo::groups::settings::{By, Grouped, Weigh};
 use crate::keys::node::Node;
 use crate::keys::state::State;
 use crate::queue::page::PORTION;
@@ -40,7 +40,8 @@ impl<K: Send + Sync + 'static, V, S> Builder<K, V, S> {
     where
         G: Hash + Eq + Clone + Send + Sync + 'static,
     {
-        self.grouping = Some(Box::new(Grouped::new(Box::new(group_by))));
+        let by: Option<By<K, G>> = Some(Box::new(group_by));
+        self.grouping = Some(Box::new(Grouped { by, weigh: None }));
         self
     }
 
@@ -206,7 +207,10 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// ```
     #[must_use = "nothing is held if the queue has no groups of this type"]
     pub fn hold_group<G: 'static>(&self, group: &G, hold: Duration) -> bool {
-        self.core.hold_group(group, hold).is_some()
+        let core = &*self.core;
+        let groups = core.groups();
+        let ready = groups.and_then(|groups| groups.hold(group, core.hold_until(hold)));
+        ready.map(|ready| core.notify_ready(ready)).is_some()
     }
 
     /// Returns the groups that have queued keys or keys in flight, or are held, those with the most keys
@@ -253,14 +257,6 @@ impl<K, V> Core<K, V> {
             }
         }
         groups.visit(&in_flight, f);
-    }
-
-    /// Holds a group. Returns `None` if the queue has no groups of this type.
-    fn hold_group(&self, group: &dyn Any, hold: Duration) -> Option<()> {
-        let groups = self.groups()?;
-        let ready = groups.hold(group, self.hold_until(hold))?;
-        self.notify_ready(ready);
-        Some(())
     }
 
     /// Returns when a hold ends that begins now; 0 if it is none.

@@ -19,19 +19,6 @@ pub(super) fn putting<V>(load: Load<V>) -> impl FnOnce(&Merger<V>, &mut Waiting<
 }
 
 impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
-    pub(crate) fn put(
-        &self,
-        merger: &Merger<V>,
-        (hash, level): (u64, Level),
-        key: K,
-        load: Load<V>,
-    ) -> Added
-    where
-        K: Eq,
-    {
-        self.update(merger, (hash, level), key, putting(load))
-    }
-
     /// Puts the values of a chunk to its keys; see [`crate::engine::many`]. Returns how many keys have become queued.
     pub(crate) fn put_chunk(&self, merger: &Merger<V>, chunk: &mut [Addition<K, V>]) -> usize
     where

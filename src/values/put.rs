@@ -56,7 +56,7 @@ where
             return self.add(key);
         };
         let at = (hash_of(&self.hasher, &key), core.default_level());
-        core.put(merger, at, key, value.into())
+        core.update(merger, at, key, putting(value.into()))
     }
 
     /// Puts many values, in order, as [`put`](Self::put) puts one. Returns the number of keys that became queued; the
@@ -90,7 +90,7 @@ where
             || core.puts_chunks(),
             |key| hash_of(&self.hasher, key),
             |hash, key, value| {
-                let added = core.put(merger, (hash, level), key, value.into());
+                let added = core.update(merger, (hash, level), key, putting(value.into()));
                 single += usize::from(added == Added::Queued);
             },
             |chunk| together += core.put_chunk(merger, chunk),

@@ -109,25 +109,9 @@ pub(crate) type By<K, G> = Box<dyn Fn(&K) -> G + Send + Sync>;
 pub(crate) type Weigh<G> = Box<dyn Fn(&G) -> u32 + Send + Sync>;
 
 pub(crate) struct Grouped<K, G> {
-    by: Option<By<K, G>>,
-    weigh: Option<Weigh<G>>,
-}
-
-impl<K, G> Grouped<K, G> {
-    pub(crate) fn new(by: By<K, G>) -> Self {
-        let by = Some(by);
-        Grouped { by, weigh: None }
-    }
-}
-
-impl<K> Grouped<K, ()> {
-    /// All keys are in one group.
-    pub(crate) fn one() -> Self {
-        Grouped {
-            by: None,
-            weigh: None,
-        }
-    }
+    /// Without it, all keys are in one group.
+    pub(crate) by: Option<By<K, G>>,
+    pub(crate) weigh: Option<Weigh<G>>,
 }
 
 impl<K, G> GroupBy<K> for Grouped<K, G>
