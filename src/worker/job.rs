@@ -21,11 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::each::Rest;
-use super::lending::Lending;
+use super::lending::{Lane, Lending};
 use super::{Key, Loop, Verdict};
 use crate::engine::Core;
 use crate::keys::node::Interned;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::catch_panic::catch_panic;
 use crate::time::nanos;
@@ -98,7 +97,7 @@ struct Owned<K, V> {
     key: KeyHandle<K, V>,
     attempt: u32,
     back: Back<V>,
-    lane: Arc<Mutex<Back<V>>>,
+    lane: Lane<V>,
 }
 
 /// What a function has decided about its error: nothing, to give the key up, or in nanoseconds and one more, a delay.
@@ -376,15 +375,14 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
 
     /// Returns the job of a future.
     pub(super) fn own(&self, lent: &mut Lending<'_, K, V>) -> Job<'static, K, V> {
-        let (item, lane) = lent.parts();
-        let lane = Arc::clone(lane);
+        let Lending { item, lane, .. } = lent;
         let (value, mark) = (item.take(), Mark::default());
         Job {
             kind: Kind::Owned(Owned {
                 key: item.handle(),
                 attempt: self.attempt(item),
                 back: Back { value, mark },
-                lane,
+                lane: Arc::clone(lane),
             }),
             level: item.level(),
             queue_time: item.queue_time(),
@@ -403,7 +401,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         &self,
         item: Item<'q, K, V>,
         rest: Rest<V>,
-        lane: &Arc<Mutex<Back<V>>>,
+        lane: &Lane<V>,
     ) -> RetryOnDrop<Lending<'q, K, V>> {
         let cancelled = match self.requeue_cancelled {
             true => Lending::put_back,

@@ -11,46 +11,31 @@ use crate::sync::Mutex;
 use crate::sync::catch_panic::{catch_panic, drop_caught};
 use crate::{Ended, Item};
 
-/// Where the jobs of one task come back to.
-pub(super) struct Lane<V>(Arc<Mutex<Back<V>>>);
+/// Where a job comes back to, and after it the next one of its task.
+pub(super) type Lane<V> = Arc<Mutex<Back<V>>>;
 
-impl<V> Lane<V> {
-    pub(super) fn new() -> Self {
-        Lane(Arc::default())
+/// Returns the lane for the next job, which is empty: another one, if an earlier job is still somewhere.
+pub(super) fn free<V>(lane: &mut Lane<V>) -> &Lane<V> {
+    if Arc::get_mut(lane).is_none() {
+        *lane = Arc::default();
     }
-
-    /// Returns the place for the next job, which is empty: another one, if an earlier job is still somewhere.
-    pub(super) fn next(&mut self) -> &Arc<Mutex<Back<V>>> {
-        if Arc::get_mut(&mut self.0).is_none() {
-            self.0 = Arc::default();
-        }
-        // Of a job that came back late. The drop of the value is user code.
-        let late = mem::take(&mut *self.0.lock());
-        drop_caught(late.value);
-        &self.0
-    }
+    // Of a job that came back late. The drop of the value is user code.
+    let late = mem::take(&mut *lane.lock());
+    drop_caught(late.value);
+    lane
 }
 
 /// An item during a call, and what is beside it.
 pub(super) struct Lending<'q, K, V> {
-    item: Item<'q, K, V>,
+    pub(super) item: Item<'q, K, V>,
     rest: Rest<V>,
-    lane: Arc<Mutex<Back<V>>>,
+    pub(super) lane: Lane<V>,
 }
 
 impl<'q, K, V> Lending<'q, K, V> {
-    pub(super) fn of(item: Item<'q, K, V>, rest: Rest<V>, lane: &Arc<Mutex<Back<V>>>) -> Self {
+    pub(super) fn of(item: Item<'q, K, V>, rest: Rest<V>, lane: &Lane<V>) -> Self {
         let lane = Arc::clone(lane);
         Lending { item, rest, lane }
-    }
-
-    /// Returns the item, and where its job comes back to.
-    pub(super) fn parts(&mut self) -> (&mut Item<'q, K, V>, &Arc<Mutex<Back<V>>>) {
-        (&mut self.item, &self.lane)
-    }
-
-    pub(super) fn key(&self) -> &K {
-        self.item.key()
     }
 
     /// Ends the call: returns the item with what the function has left of the value, and what it has decided.

@@ -78,7 +78,7 @@ where
     {
         let work = |shared: Shared<K, V, E, F>| async move {
             let (workers, f, stop) = &*shared;
-            let mut lane = Lane::new();
+            let mut lane = Lane::default();
             while let Some(item) = unless(stop, workers.queue.get_async()).await {
                 workers.work_on(item, &mut lane, f).await;
             }

@@ -26,7 +26,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::join::Join;
-use super::lending::{Lane, Lending};
+use super::lending::{Lane, Lending, free};
 use super::trace::Span;
 use super::{IntoVerdict, Job, Key, Loop, Report, Workers};
 use crate::sync::catch_panic::{catch_panic_async, drop_caught};
@@ -124,7 +124,7 @@ where
         let shared = Arc::new((self.inner, f));
         let work = |shared: Arc<(_, F)>| async move {
             let (workers, f): &(Loop<'_, K, V, E>, F) = &shared;
-            let mut lane = Lane::new();
+            let mut lane = Lane::default();
             while let Some(item) = workers.queue.get_async().await {
                 workers.work_on(item, &mut lane, |job| call(f, job)).await;
             }
@@ -151,7 +151,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         while goes_on {
             let span = Span::of(self, &item);
             let began = self.epoch();
-            let mut lent = self.lend(item, rest, lane.next());
+            let mut lent = self.lend(item, rest, free(lane));
             let job = self.own(&mut lent);
             let work = async { f(job).await.into_verdict() };
             let said = catch_panic_async(span.around(work)).await;
@@ -160,13 +160,13 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
             // `said` must not be kept over the next await: errors need not be `Send`.
             let said = said.map(|verdict| mark.on(verdict));
             if let Some(report) = self.settle((&mut item, &mut rest), said, &span, began) {
-                let held = self.lend(item, rest, lane.next());
+                let held = self.lend(item, rest, free(lane));
                 let held = self.report(held, report, &span).await;
                 (item, _, rest) = held.into_item().take_back();
             }
             goes_on = self.goes_on(&mut turn, (&mut item, &mut rest), false);
             if goes_on {
-                let next = Lending::of(item, rest, lane.next());
+                let next = Lending::of(item, rest, free(lane));
                 let held = RetryOnDrop::new(next, Lending::put_back);
                 let_others_run().await;
                 (item, _, rest) = held.into_item().take_back();
@@ -185,7 +185,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
     ) -> RetryOnDrop<Lending<'q, K, V>> {
         // The key is given up only once it is reported.
         let _ = catch_panic_async(span.around(report)).await;
-        self.end_tries(held.key());
+        self.end_tries(&held.item);
         held
     }
 

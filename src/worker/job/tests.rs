@@ -3,7 +3,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::limiter::NoLimit;
-use crate::worker::lending::Lane;
+use crate::worker::lending::{Lane, free};
 use crate::worker::{Failed, Workers};
 use crate::{WorkQueue, merge};
 
@@ -97,12 +97,12 @@ fn a_job_that_comes_back_late_leaves_nothing_to_the_next_one() {
         mark.set(GIVE_UP);
         *place.lock() = Back { value, mark };
     };
-    let mut lane = Lane::new();
-    come_back(Arc::clone(lane.next()), 1);
-    let late = Arc::clone(lane.next());
+    let mut lane = Lane::default();
+    come_back(Arc::clone(free(&mut lane)), 1);
+    let late = Arc::clone(free(&mut lane));
     assert_eq!(late.lock().value, None);
     // It is still somewhere when the next one begins.
-    let next = Arc::clone(lane.next());
+    let next = Arc::clone(free(&mut lane));
     come_back(late, 2);
     let back = mem::take(&mut *next.lock());
     assert_eq!(back.value, None);
