@@ -83,7 +83,7 @@ impl Tracker {
         Tracker(Mutex::new(Seen {
             unfinished: BTreeSet::new(),
             next: progress.first_unfinished(),
-            remembered: progress.into_finished().into(),
+            remembered: progress.finished.into(),
         }))
     }
 

@@ -15,7 +15,7 @@ const FIRST: u32 = 0x3400;
 pub struct Progress {
     first_unfinished: u64,
     /// In order, not empty, with gaps between, and the first one not at `first_unfinished`.
-    finished: Vec<Range<u64>>,
+    pub(super) finished: Vec<Range<u64>>,
 }
 
 impl Progress {
@@ -52,10 +52,6 @@ impl Progress {
     #[must_use]
     pub fn finished(&self) -> &[Range<u64>] {
         &self.finished
-    }
-
-    pub(super) fn into_finished(self) -> Vec<Range<u64>> {
-        self.finished
     }
 
     /// Writes [`finished`](Self::finished) in at most `most` bytes. Store it with

@@ -44,7 +44,7 @@ const TEXT: usize = 4096;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Failures<K, V = ()>(Arc<ByKey<K, V, LastFailure>>);
+pub struct Failures<K, V = ()>(pub(super) Arc<ByKey<K, V, LastFailure>>);
 
 /// How a key failed whose retry is pending; see [`Failures`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,11 +108,6 @@ impl<K, V> Failures<K, V> {
             next,
         };
         self.0.put(key, failure);
-    }
-
-    /// Takes out the failure of a key that the caller holds.
-    pub(super) fn forget(&self, key: &K) {
-        self.0.forget(key);
     }
 }
 

@@ -109,7 +109,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             let _ = catch_panic(|| on_give_up.pending().forget(item));
         }
         if let Some(failures) = &self.failures {
-            let _ = catch_panic(|| failures.forget(item));
+            let _ = catch_panic(|| failures.0.forget(item));
         }
         let (failure, retry) = match said {
             Ok(Verdict::Ok(outcome)) => match self.succeeded(item, rest, outcome, span) {

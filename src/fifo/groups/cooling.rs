@@ -24,7 +24,7 @@ pub(super) struct Cooling<K> {
     seated: Seated,
     intervals: VecDeque<Interval<K>>,
     /// The number of keys that wait.
-    waiting: usize,
+    pub(super) waiting: usize,
 }
 
 struct Interval<K> {
@@ -66,10 +66,6 @@ impl<K> Cooling<K> {
             Some(first) if self.waiting > 0 => first.ends,
             _ => NEVER,
         }
-    }
-
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting
     }
 
     /// Begins the interval of a key that is delivered, and ends some that are over: without that, keys

@@ -59,7 +59,7 @@ pub(super) struct Group<K, G> {
     pub(super) whereabouts: Whereabouts,
     /// When it became idle, in the schedule's epochs.
     pub(super) idle_since: u32,
-    keys: Levels<K>,
+    pub(super) keys: Levels<K>,
     pub(super) queued: u32,
     pub(super) in_flight: u32,
     /// Keys that wait for the ends of their intervals. While there are any, the group is not forgotten.
@@ -110,10 +110,6 @@ impl<K, G> Group<K, G> {
     pub(super) fn push(&mut self, entry: Queued<K>, seated: &Seated) {
         self.keys.push(entry, seated);
         self.queued += 1;
-    }
-
-    pub(super) fn keys(&mut self) -> &mut Levels<K> {
-        &mut self.keys
     }
 
     /// Returns where the group belongs; `now` reads the clock.

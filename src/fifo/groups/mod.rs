@@ -394,7 +394,7 @@ where
     }
 
     fn is_paused(&self) -> bool {
-        self.schedule.lock().is_paused()
+        self.schedule.lock().is_paused
     }
 
     fn visit(&self, in_flight: &[Pinned<K>], f: &mut dyn FnMut(&dyn Any)) {

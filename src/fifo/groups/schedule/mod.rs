@@ -46,7 +46,7 @@ pub(super) struct Schedule<K, G> {
     /// and leaves others notifies one more.
     catches_up: bool,
     /// Whether nothing is delivered, whatever is ready (G7).
-    is_paused: bool,
+    pub(super) is_paused: bool,
     /// What follows a push of a key to a group that is ready: one key, or one that is counted.
     one: Ready,
     seated: Seated,
@@ -386,7 +386,7 @@ impl<K, G> Schedule<K, G> {
     pub(super) fn raise(&mut self, pin: &Pin<K>) {
         // A key in a list has a group.
         if let Some(number) = self.number_of(pin.seat(&self.seated)) {
-            let keys = self.groups.get(number).keys();
+            let keys = &mut self.groups.get(number).keys;
             // SAFETY: it is the group of the key.
             unsafe { keys.raise(pin, &self.seated) };
         }
@@ -448,10 +448,6 @@ impl<K, G> Schedule<K, G> {
         self.is_ready().then(|| self.ready.first()).flatten()
     }
 
-    pub(super) fn is_paused(&self) -> bool {
-        self.is_paused
-    }
-
     /// Pauses all deliveries, or lets them go on. Returns whether they were paused, and whether a getter is to be
     /// notified.
     pub(super) fn pause(&mut self, pause: bool) -> (bool, bool) {
@@ -464,7 +460,7 @@ impl<K, G> Schedule<K, G> {
 
     /// Returns the number of queued keys.
     pub(super) fn len(&self) -> usize {
-        self.queued + self.cooling.as_ref().map_or(0, Cooling::waiting)
+        self.queued + self.cooling.as_ref().map_or(0, |cooling| cooling.waiting)
     }
 
     /// Returns the number of groups with queued keys that wait for a time.
