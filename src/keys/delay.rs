@@ -142,12 +142,11 @@ impl Delay {
         &self,
         due: u64,
         level: Level,
-        rule: impl Into<Rule>,
+        rule: Rule,
         retry: bool,
         admit: impl FnMut() -> bool,
     ) -> Set {
         debug_assert!(due <= LAST_TICK, "due {due}");
-        let rule = rule.into();
         let plan = |pending: Option<Stamp>| {
             let kept = pending.is_some_and(|pending| rule.keeps(pending, due, retry));
             (!kept).then_some(Plan::Plain(due))
@@ -350,6 +349,17 @@ mod tests {
     use super::*;
     use crate::keys::rule::DelayPolicy;
 
+    fn rule(policy: DelayPolicy) -> Rule {
+        Rule {
+            policy,
+            holds_retries: false,
+        }
+    }
+
+    fn set(delay: &Delay, due: u64, policy: DelayPolicy) -> Set {
+        delay.set(due, 0, rule(policy), false, || true)
+    }
+
     fn pending(set: Set) -> Stamp {
         match set {
             Set::Pending { stamp, .. } => stamp,
@@ -372,11 +382,8 @@ mod tests {
             (KeepFirst, 15, 10),
         ] {
             let delay = Delay::new(false);
-            pending(delay.set(10, 0, policy, false, || true));
-            let moved = matches!(
-                delay.set(new, 0, policy, false, || true),
-                Set::Pending { moved: true, .. }
-            );
+            pending(set(&delay, 10, policy));
+            let moved = matches!(set(&delay, new, policy), Set::Pending { moved: true, .. });
             assert_eq!(delay.due(), Some(due), "{policy:?} {new}");
             assert_eq!(moved, due != 10, "{policy:?} {new}");
         }
@@ -386,8 +393,8 @@ mod tests {
     #[test]
     fn a_delay_that_was_moved_leaves_a_stale_stamp() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, 0, DelayPolicy::Replace, false, || true));
-        let second = pending(delay.set(5, 0, DelayPolicy::Replace, false, || true));
+        let first = pending(set(&delay, 10, DelayPolicy::Replace));
+        let second = pending(set(&delay, 5, DelayPolicy::Replace));
         assert!(!delay.is(first) && delay.is(second));
         assert_eq!(delay.end(first), None);
         assert_eq!(delay.end(second), Some(second));
@@ -399,10 +406,10 @@ mod tests {
     #[test]
     fn a_cancelled_delay_does_not_fire_in_place_of_its_successor() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, 0, DelayPolicy::Earliest, false, || true));
+        let first = pending(set(&delay, 10, DelayPolicy::Earliest));
         assert!(delay.cancel().is_some());
         assert!(delay.cancel().is_none());
-        let second = pending(delay.set(10, 0, DelayPolicy::Earliest, false, || true));
+        let second = pending(set(&delay, 10, DelayPolicy::Earliest));
         assert_eq!(delay.end(first), None);
         assert_eq!(delay.end(second), Some(second));
     }
@@ -411,7 +418,8 @@ mod tests {
     #[test]
     fn a_delay_that_becomes_more_urgent_or_a_retry_keeps_its_entry() {
         let delay = Delay::new(false);
-        let set = |due, level, retry| delay.set(due, level, DelayPolicy::Earliest, retry, || true);
+        let set =
+            |due, level, retry| delay.set(due, level, rule(DelayPolicy::Earliest), retry, || true);
         let first = pending(set(10, 3, false));
         assert!(!delay.join_retry(0), "none is pending");
         assert_eq!(set(20, 3, true), Set::Kept { turned: true });
@@ -426,14 +434,11 @@ mod tests {
     #[test]
     fn a_closed_delay_takes_none_and_tells_once_what_it_dropped() {
         let delay = Delay::new(false);
-        let stamp = pending(delay.set(0, 0, DelayPolicy::Earliest, false, || true));
+        let stamp = pending(set(&delay, 0, DelayPolicy::Earliest));
         assert_eq!(delay.close(), Some(stamp));
         assert!(delay.close().is_none() && !delay.close_and_drop());
         assert!(delay.end(stamp).is_none() && delay.cancel().is_none());
-        assert_eq!(
-            delay.set(1, 0, DelayPolicy::Replace, false, || true),
-            Set::Closed
-        );
+        assert_eq!(set(&delay, 1, DelayPolicy::Replace), Set::Closed);
         assert!(!delay.claim_dropped(stamp), "it was delivered");
     }
 
@@ -441,8 +446,8 @@ mod tests {
     #[test]
     fn the_delay_that_was_dropped_is_claimed_once_and_is_not_pending() {
         let delay = Delay::new(false);
-        let first = pending(delay.set(10, 0, DelayPolicy::Replace, false, || true));
-        let second = pending(delay.set(5, 0, DelayPolicy::Replace, false, || true));
+        let first = pending(set(&delay, 10, DelayPolicy::Replace));
+        let second = pending(set(&delay, 5, DelayPolicy::Replace));
         assert!(!delay.claim_dropped(second), "it is pending");
         assert!(delay.close_and_drop());
         assert!(!delay.close_and_drop());
@@ -459,7 +464,7 @@ mod tests {
     fn generations_come_round_without_touching_the_flag() {
         let delay = Delay::new(false);
         for round in 0..40_000_u64 {
-            let stamp = pending(delay.set(LAST_TICK, 0, DelayPolicy::Replace, false, || true));
+            let stamp = pending(set(&delay, LAST_TICK, DelayPolicy::Replace));
             assert!(delay.is(stamp), "round {round}");
             assert!(delay.cancel().is_some());
         }

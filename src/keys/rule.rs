@@ -39,15 +39,6 @@ pub(crate) struct Rule {
     pub(crate) holds_retries: bool,
 }
 
-impl From<DelayPolicy> for Rule {
-    fn from(policy: DelayPolicy) -> Self {
-        Rule {
-            policy,
-            holds_retries: false,
-        }
-    }
-}
-
 impl Rule {
     /// Returns whether a pending delay is kept, instead of one due at `due`, of a retry or not.
     #[inline]

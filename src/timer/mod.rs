@@ -121,11 +121,11 @@ pub(crate) enum Turn {
 
 impl<K> Timer<K> {
     /// A timer whose ticks last `tick` nanoseconds, above 0.
-    pub(crate) fn new(clock: Clock, tick: u64, rule: impl Into<Rule>, manual: bool) -> Self {
+    pub(crate) fn new(clock: Clock, tick: u64, rule: Rule, manual: bool) -> Self {
         Timer {
             clock,
             tick,
-            rule: rule.into(),
+            rule,
             manual,
             registrations: SegQueue::new(),
             registered: AtomicUsize::new(0),

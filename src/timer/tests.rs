@@ -21,8 +21,12 @@ struct Timed {
 impl Timed {
     fn new() -> Self {
         let (clock, time) = Clock::mock();
+        let rule = Rule {
+            policy: DelayPolicy::Replace,
+            holds_retries: false,
+        };
         Timed {
-            timer: Timer::new(clock, TICK, DelayPolicy::Replace, true),
+            timer: Timer::new(clock, TICK, rule, true),
             keys: Keys::new(2, SideData::default()),
             time,
         }
