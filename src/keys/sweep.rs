@@ -34,7 +34,7 @@ use crate::keys::node::Node;
 use crate::keys::state::{Residence, State};
 use crate::sync::assert_unlocked;
 use crate::sync::atomic::Ordering;
-use crate::sync::catch_panic::{catch_panic, drop_caught};
+use crate::sync::catch_panic::drop_caught;
 
 /// The number of nodes that are always kept, shared equally among the shards; one each if there are
 /// more shards.
@@ -119,9 +119,7 @@ impl<K, V> Drop for Swept<K, V> {
         if !self.keys.is_empty() || !self.carried.is_empty() {
             assert_unlocked();
         }
-        for key in self.keys.drain(..) {
-            let _ = catch_panic(|| drop(key));
-        }
+        self.keys.drain(..).for_each(drop_caught);
         self.carried.drain(..).for_each(drop_caught);
     }
 }

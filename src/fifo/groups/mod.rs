@@ -71,7 +71,7 @@ use crossbeam_utils::CachePadded;
 use crate::keys::node::{Held, Pin, Pinned, Queued};
 use crate::keys::seat::{GroupId, Seated};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::catch_panic::{catch_panic, drop_caught};
 use crate::sync::{SpinLock, assert_unlocked, fence_after_rmw};
 use crate::{Clock, DefaultHasher};
 use cooling::is_cooling;
@@ -103,10 +103,7 @@ struct Copies {
 /// Drops names, which is user code, without a lock.
 fn drop_names<G>(names: Names<G>) {
     assert_unlocked();
-    for name in names {
-        // The panic hook reports a panic, which concerns none of the work that is done here.
-        let _ = catch_panic(|| drop(name));
-    }
+    names.into_iter().for_each(drop_caught);
 }
 
 impl<K, G> Groups<K, G> {
