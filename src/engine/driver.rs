@@ -33,7 +33,7 @@ impl Driver {
         core: &Arc<Core<K, V>>,
     ) {
         // Ordering: Relaxed; the thread's handle is behind the mutex.
-        if !core.timer.is_manual() && !self.started.load(Ordering::Relaxed) {
+        if !core.timer.manual && !self.started.load(Ordering::Relaxed) {
             self.start_slow(core);
         }
     }

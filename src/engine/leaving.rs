@@ -199,23 +199,17 @@ impl<K, V> Future for Leaving<'_, K, V> {
     type Output = ();
 
     fn poll(mut self: Pinning<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Leaving {
-            core,
-            group,
-            keys,
-            listener,
-            ..
-        } = &mut *self;
+        let this = &mut *self;
         let is_idle = |pin: &Pinned<K>| pin.0.phase() == State::Idle;
-        listener.poll(context, || {
-            let mut keys = keys.borrow_mut();
+        this.listener.poll(context, || {
+            let mut keys = this.keys.borrow_mut();
             loop {
                 while keys.pop_if(|pin| is_idle(pin)).is_some() {}
                 if !keys.is_empty() {
                     return None;
                 }
                 let is_busy = |node: &Node<K>| (node.state.phase() != State::Idle).then_some(());
-                let found = core.pin_group(*group, is_busy).into_iter();
+                let found = this.core.pin_group(this.group, is_busy).into_iter();
                 *keys = found.map(|(pin, ())| pin).collect();
                 if keys.is_empty() {
                     return Some(());

@@ -18,7 +18,7 @@ const PORTION: usize = 1024;
 
 impl<K, V> Source for Core<K, V> {
     fn tally(&self) -> Option<&Tally> {
-        Some(self.watch()?.tally())
+        Some(&self.watch()?.tally)
     }
 
     fn is_at_rest(&self) -> bool {
@@ -55,7 +55,7 @@ impl<K, V> Source for Core<K, V> {
                 let shard = self.keys.shard(index);
                 let now = watch.now();
                 place = shard.visit(from, PORTION, |node| {
-                    let (node, times) = (node.get(), node.times(watch.timed()));
+                    let (node, times) = (node.get(), node.times(&watch.timed));
                     let seen = times.read(&node.state);
                     let age = |since: Option<Ticks>| since.map_or(0, |from| watch.nanos(from, now));
                     let (dirty, held) = (age(seen.dirty), age(seen.held));

@@ -322,7 +322,13 @@ impl<K, V> Core<K, V> {
     /// Returns the numbers of queued, processing and delayed keys, as of some moment for each key.
     /// The delays that a shut-down has dropped count as delayed.
     pub(crate) fn remaining(&self) -> Remaining {
-        let mut census = self.keys.census();
+        let mut census = Census::default();
+        for shard in self.keys.shards() {
+            shard.for_each(|node| {
+                census.count(node.state.phase());
+                census.delayed += usize::from(node.delay.due().is_some());
+            });
+        }
         census.delayed += self.closing.dropped();
         self.remaining_of(&census)
     }

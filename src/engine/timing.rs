@@ -61,8 +61,9 @@ impl LetterCounts {
 /// What a timed queue has in addition.
 pub(crate) struct Watch {
     clock: Clock,
-    tally: Tally,
-    timed: Timed,
+    pub(crate) tally: Tally,
+    /// The proof that the queue's nodes have times.
+    pub(crate) timed: Timed,
     /// Those of the queue's workers, without those that are gone.
     letters: Mutex<Vec<Weak<LetterCounts>>>,
 }
@@ -87,16 +88,6 @@ impl Watch {
         stores.fold((0, 0), |(len, age), counts| {
             (len + counts.len(), age.max(counts.age(now)))
         })
-    }
-
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    /// Returns the proof that the queue's nodes have times.
-    #[inline]
-    pub(crate) fn timed(&self) -> &Timed {
-        &self.timed
     }
 
     #[inline]
@@ -153,7 +144,7 @@ impl<K, V> Core<K, V> {
     /// Returns how long a key that is processing was queued, if the queue is timed.
     pub(crate) fn queue_time(&self, key: &Interned<K>) -> Option<Duration> {
         let watch = self.watch()?;
-        let (queued, began) = key.times(watch.timed()).queue_time();
+        let (queued, began) = key.times(&watch.timed).queue_time();
         Some(watch.duration(queued, began))
     }
 
@@ -172,7 +163,7 @@ impl<K, V> Core<K, V> {
     #[cold]
     fn note_deferred(&self, key: &Interned<K>) {
         if let Some(watch) = self.watch() {
-            key.times(watch.timed()).deferred(watch.now());
+            key.times(&watch.timed).deferred(watch.now());
         }
     }
 
@@ -190,7 +181,7 @@ impl<K, V> Core<K, V> {
     #[cold]
     pub(crate) fn note(&self, event: Event) {
         if let Some(watch) = self.watch() {
-            watch.tally().count(event);
+            watch.tally.count(event);
         }
     }
 

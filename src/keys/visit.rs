@@ -36,18 +36,6 @@ impl Census {
 }
 
 impl<K, V> Keys<K, V> {
-    /// Counts the keys by state, and the pending delays, each as of some moment.
-    pub(crate) fn census(&self) -> Census {
-        let mut census = Census::default();
-        for shard in self.shards() {
-            shard.for_each(|node| {
-                census.count(node.state.phase());
-                census.delayed += usize::from(node.delay.due().is_some());
-            });
-        }
-        census
-    }
-
     /// Returns the number of shards.
     pub(crate) fn count(&self) -> usize {
         self.shards.len()

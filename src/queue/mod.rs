@@ -146,7 +146,7 @@ impl<K, V, S> WorkQueue<K, V, S> {
     #[cfg(feature = "metrics")]
     pub fn report(&self) {
         if let Some(watch) = self.core.watch() {
-            watch.tally().report(&*self.core, true);
+            watch.tally.report(&*self.core, true);
         }
     }
 

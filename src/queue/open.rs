@@ -18,7 +18,7 @@ impl<K, V> Drop for Open<K, V> {
     fn drop(&mut self) {
         let core = &self.core;
         if let Some(watch) = core.watch() {
-            watch.tally().end();
+            watch.tally.end();
         }
         // No thread can be waiting, because those that wait keep the queue open. Handles may live on, and
         // their adds must be refused from now on; what is queued will not be delivered, and its
@@ -30,7 +30,7 @@ impl<K, V> Drop for Open<K, V> {
         // Even if the thread has dropped its reference to the core: it may still be running.
         core.driver.join();
         if let Some(watch) = core.watch() {
-            watch.tally().report_last(&**core);
+            watch.tally.report_last(&**core);
         }
     }
 }

@@ -204,7 +204,7 @@ impl<K, V> Core<K, V> {
         shard.visit(from, most, |node| {
             let at = node.get();
             let seen = match self.watch() {
-                Some(watch) => node.times(watch.timed()).read(&at.state),
+                Some(watch) => node.times(&watch.timed).read(&at.state),
                 None => {
                     let (phase, level) = at.state.phase_and_level();
                     Seen {

@@ -24,6 +24,6 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// ```
     #[must_use]
     pub fn totals(&self) -> Option<Totals> {
-        self.core.watch()?.tally().totals(&*self.core)
+        self.core.watch()?.tally.totals(&*self.core)
     }
 }

@@ -88,7 +88,7 @@ pub(crate) struct Timer<K> {
     tick: u64,
     rule: Rule,
     /// Whether `fire_due` drives the timer instead of a thread.
-    manual: bool,
+    pub(crate) manual: bool,
     /// With their due ticks.
     registrations: SegQueue<(u64, Entry<K>)>,
     /// The number of registrations, or one more while one is being pushed.
@@ -136,10 +136,6 @@ impl<K> Timer<K> {
             cleared: AtomicBool::new(false),
             limits: Limits::default(),
         }
-    }
-
-    pub(crate) fn is_manual(&self) -> bool {
-        self.manual
     }
 
     pub(crate) fn clock(&self) -> &Clock {

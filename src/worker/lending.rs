@@ -40,16 +40,12 @@ impl<'q, K, V> Lending<'q, K, V> {
 
     /// Ends the call: returns the item with what the function has left of the value, and what it has decided.
     pub(super) fn take_back(self) -> (Item<'q, K, V>, Mark, Rest<V>) {
-        let Lending {
-            mut item,
-            rest,
-            lane,
-        } = self;
-        let Back { value, mark } = mem::take(&mut *lane.lock());
+        let mut item = self.item;
+        let Back { value, mark } = mem::take(&mut *self.lane.lock());
         if let (Some(loaded), Some(value)) = (item.loaded(), value) {
             *loaded = Some(value);
         }
-        (item, mark, rest)
+        (item, mark, self.rest)
     }
 }
 

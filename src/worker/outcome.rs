@@ -337,19 +337,13 @@ impl<E, V> GivenUp<E, V> {
     /// Returns the report alone, to be passed on, and the value.
     #[must_use]
     pub fn split(self) -> (GivenUp<E>, Option<V>) {
-        let GivenUp {
-            failure,
-            value,
-            retries,
-            reason,
-        } = self;
         let report = GivenUp {
-            failure,
+            failure: self.failure,
             value: None,
-            retries,
-            reason,
+            retries: self.retries,
+            reason: self.reason,
         };
-        (report, value)
+        (report, self.value)
     }
 }
 
