@@ -87,13 +87,6 @@ impl NumberRing {
         self.ring.push(NonNull::from(place).cast())
     }
 
-    /// Pushes `number`, as soon as there is room.
-    pub fn push_when_room(&self, number: usize) {
-        while !self.push(number) {
-            loom::thread::yield_now();
-        }
-    }
-
     /// Pops the oldest number.
     ///
     /// # Panics
@@ -107,21 +100,6 @@ impl NumberRing {
         let number = place.with_mut(|at| unsafe { std::mem::take(&mut *at) });
         assert_ne!(number, 0, "popped twice");
         Some(number)
-    }
-
-    /// Pops the oldest number, as soon as there is one.
-    pub fn pop_when_there(&self) -> usize {
-        loop {
-            if let Some(number) = self.pop() {
-                return number;
-            }
-            loom::thread::yield_now();
-        }
-    }
-
-    /// Pops all that is left.
-    pub fn drain(&self) -> Vec<usize> {
-        std::iter::from_fn(|| self.pop()).collect()
     }
 
     /// Returns whether the ring is empty.

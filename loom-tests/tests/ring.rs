@@ -9,6 +9,28 @@ fn ring(capacity: usize, most: usize) -> Arc<NumberRing> {
     Arc::new(NumberRing::new(capacity, most))
 }
 
+/// Pushes `number`, as soon as there is room.
+fn push_when_room(ring: &NumberRing, number: usize) {
+    while !ring.push(number) {
+        loom::thread::yield_now();
+    }
+}
+
+/// Pops the oldest number, as soon as there is one.
+fn pop_when_there(ring: &NumberRing) -> usize {
+    loop {
+        if let Some(number) = ring.pop() {
+            return number;
+        }
+        loom::thread::yield_now();
+    }
+}
+
+/// Pops all that is left.
+fn drain(ring: &NumberRing) -> Vec<usize> {
+    std::iter::from_fn(|| ring.pop()).collect()
+}
+
 fn assert_each_once(mut popped: Vec<usize>, pushed: &[usize]) {
     popped.sort_unstable();
     assert_eq!(popped, pushed);
@@ -23,7 +45,7 @@ fn a_popper_sees_what_was_written_before_the_push() {
         let mut popped: Vec<_> = ring.pop().into_iter().collect();
         popped.extend(ring.pop());
         pusher.join().unwrap();
-        popped.extend(ring.drain());
+        popped.extend(drain(&ring));
         assert_eq!(popped, [1, 2]);
     });
 }
@@ -36,12 +58,12 @@ fn a_pusher_has_room_beside_one_that_takes_what_it_adds() {
         let other = spawn_with(&ring, |ring| {
             [1, 3].map(|number| {
                 assert!(ring.push(number));
-                ring.pop_when_there()
+                pop_when_there(ring)
             })
         });
         assert!(ring.push(2));
         let mut popped = other.join().unwrap().to_vec();
-        popped.extend(ring.drain());
+        popped.extend(drain(&ring));
         assert_each_once(popped, &[1, 2, 3]);
     });
 }
@@ -53,10 +75,10 @@ fn laps_follow_each_other_beside_a_popper() {
         check(&format!("ring_laps_{capacity}"), 5, move || {
             let ring = ring(capacity, last);
             let pusher = spawn_with(&ring, move |ring| {
-                (1..=last).for_each(|number| ring.push_when_room(number));
+                (1..=last).for_each(|number| push_when_room(ring, number));
             });
             for number in 1..=last {
-                assert_eq!(ring.pop_when_there(), number);
+                assert_eq!(pop_when_there(&ring), number);
             }
             pusher.join().unwrap();
             assert!(ring.is_empty());
@@ -82,7 +104,7 @@ fn a_late_popper_takes_no_slot_for_one_of_two_laps_ago() {
             }
         }
         popped.extend(late.join().unwrap());
-        popped.extend(ring.drain());
+        popped.extend(drain(&ring));
         assert_each_once(popped, &pushed);
     });
 }
@@ -99,7 +121,7 @@ fn two_pushers_lose_nothing() {
             let mut popped: Vec<_> = [(); 2].iter().filter_map(|()| ring.pop()).collect();
             let mut had_room = pusher.join().unwrap().to_vec();
             had_room.push(other.join().unwrap());
-            popped.extend(ring.drain());
+            popped.extend(drain(&ring));
             let of_one: Vec<_> = popped.iter().filter(|number| **number < 3).collect();
             assert!(of_one.is_sorted(), "{popped:?}");
             let pushed: Vec<_> = (1..=3).filter(|number| had_room[number - 1]).collect();
@@ -115,7 +137,7 @@ fn two_poppers_double_nothing() {
         let name = format!("ring_two_poppers_{capacity}");
         check(&name, preemptions, move || {
             let ring = ring(capacity, 3);
-            ring.push_when_room(1);
+            push_when_room(&ring, 1);
             let popper = spawn_with(&ring, |ring| [(); 2].map(|()| ring.pop()));
             let pusher = spawn_with(&ring, |ring| [2, 3].map(|number| ring.push(number)));
             let mine = [(); 2].map(|()| ring.pop());
@@ -127,7 +149,7 @@ fn two_poppers_double_nothing() {
                 assert!(got.is_sorted(), "{got:?}");
                 popped.extend(got);
             }
-            let left = ring.drain();
+            let left = drain(&ring);
             let youngest = popped.iter().max();
             assert!(left.iter().all(|left| Some(left) > youngest));
             popped.extend(left);
@@ -145,11 +167,11 @@ fn two_poppers_double_nothing() {
 fn a_number_behind_one_that_is_being_pushed_is_not_overlooked() {
     check("ring_pop_behind_push", 5, || {
         let ring = ring(2, 2);
-        let other = spawn_with(&ring, |ring| ring.push_when_room(1));
-        ring.push_when_room(2);
+        let other = spawn_with(&ring, |ring| push_when_room(ring, 1));
+        push_when_room(&ring, 2);
         let first = ring.pop().expect("2 was pushed");
         other.join().unwrap();
-        assert_each_once([vec![first], ring.drain()].concat(), &[1, 2]);
+        assert_each_once([vec![first], drain(&ring)].concat(), &[1, 2]);
     });
 }
 
@@ -158,9 +180,9 @@ fn a_number_behind_one_that_is_being_pushed_is_not_overlooked() {
 fn none_is_returned_only_if_at_some_moment_all_was_taken() {
     check("ring_never_empty", 5, || {
         let ring = ring(2, 2);
-        ring.push_when_room(1);
+        push_when_room(&ring, 1);
         let other = spawn_with(&ring, |ring| ring.pop().expect("two for two"));
-        ring.push_when_room(2);
+        push_when_room(&ring, 2);
         let mine = ring.pop().expect("two for two");
         assert_each_once(vec![other.join().unwrap(), mine], &[1, 2]);
     });
@@ -171,9 +193,9 @@ fn none_is_returned_only_if_at_some_moment_all_was_taken() {
 fn what_was_there_all_the_time_is_not_taken_for_nothing() {
     check("ring_is_empty", 5, || {
         let ring = ring(2, 2);
-        ring.push_when_room(1);
+        push_when_room(&ring, 1);
         let other = spawn_with(&ring, NumberRing::is_empty);
-        ring.push_when_room(2);
+        push_when_room(&ring, 2);
         assert_eq!(ring.pop(), Some(1));
         assert!(!other.join().unwrap());
         assert!(!ring.is_empty());
@@ -187,7 +209,7 @@ fn what_was_there_all_the_time_is_not_taken_for_nothing() {
 fn the_length_beside_a_push_and_a_pop_is_one_that_was() {
     check("ring_len_push_pop", 5, || {
         let ring = ring(2, 2);
-        ring.push_when_room(1);
+        push_when_room(&ring, 1);
         let other = spawn_with(&ring, NumberRing::len);
         assert!(ring.push(2));
         assert_eq!(ring.pop(), Some(1));
@@ -202,7 +224,7 @@ fn the_length_beside_a_push_and_a_pop_is_one_that_was() {
 fn the_length_beside_a_pop_and_a_push_is_one_that_was() {
     check("ring_len_pop_push", 5, || {
         let ring = ring(2, 2);
-        ring.push_when_room(1);
+        push_when_room(&ring, 1);
         let other = spawn_with(&ring, NumberRing::len);
         assert_eq!(ring.pop(), Some(1));
         assert!(ring.push(2));
