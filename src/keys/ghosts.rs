@@ -71,10 +71,6 @@ impl Ghosts {
         }
         self.returning
     }
-
-    pub(crate) fn clear(&mut self) {
-        *self = Ghosts::default();
-    }
 }
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ impl<K, V> Keys<K, V> {
             shard.shrink_table(0);
             let store = &mut **shard.store;
             store.slab.shrink();
-            store.ghosts.clear();
+            store.ghosts = Ghosts::default();
             store.limit = self.fewest_swept();
             store.fresh = 0;
             drop(shard);

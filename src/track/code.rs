@@ -18,6 +18,7 @@ const BITS: u8 = 2;
 const HEAD: usize = 5;
 
 /// What fits of a progress, and how many offsets that are.
+#[derive(Default)]
 struct Fits {
     bytes: Vec<u8>,
     offsets: u64,
@@ -72,10 +73,7 @@ pub(super) fn read(first_unfinished: u64, bytes: &[u8]) -> Option<Progress> {
 }
 
 fn runs(progress: &Progress, most: usize) -> Fits {
-    let mut fits = Fits {
-        bytes: Vec::new(),
-        offsets: 0,
-    };
+    let mut fits = Fits::default();
     let mut at = progress.first_unfinished();
     for range in progress.finished() {
         let whole = fits.bytes.len();
@@ -104,10 +102,7 @@ fn read_runs(mut at: u64, mut code: &[u8]) -> Option<Vec<Range<u64>>> {
 fn bits(progress: &Progress, most: usize) -> Fits {
     let first = progress.first_unfinished();
     let end = first.saturating_add((most as u64).saturating_mul(8));
-    let mut fits = Fits {
-        bytes: Vec::new(),
-        offsets: 0,
-    };
+    let mut fits = Fits::default();
     for range in progress.finished() {
         let range = range.start.min(end)..range.end.min(end);
         if range.is_empty() {

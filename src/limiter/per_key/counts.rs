@@ -56,6 +56,7 @@ struct Failures {
     count: u32,
 }
 
+#[derive(Default)]
 struct Shard {
     failures: SpinLock<HashMap<u64, Failures, DefaultHasher>>,
     /// The number of entries with a count above zero, valid or not.
@@ -66,15 +67,8 @@ struct Shard {
 
 impl Counts {
     pub(super) fn new(memory: u64) -> Self {
-        let shard = |_| {
-            CachePadded::new(Shard {
-                failures: SpinLock::new(HashMap::default()),
-                failing: AtomicUsize::new(0),
-                swept: AtomicU64::new(0),
-            })
-        };
         Self {
-            shards: (0..SHARDS).map(shard).collect(),
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             memory,
             next_look: CachePadded::new(AtomicU64::new(0)),
         }
