@@ -1,6 +1,6 @@
 //! Putting values, without the public face: [`super`] has the protocol.
 
-use super::Merger;
+use super::{Change, Merger};
 use crate::Added;
 use crate::engine::Core;
 use crate::engine::many::{Addition, Entries, Pushes};
@@ -14,7 +14,7 @@ use crate::timer::Wait;
 use crate::wait::room::Share;
 
 /// Returns the change that a put makes.
-pub(super) fn putting<V>(load: Load<V>) -> impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>) {
+pub(super) fn putting<V>(load: Load<V>) -> impl Change<V> {
     move |merger, waiting, outdated| merger.merge(&mut waiting.load, load, &mut outdated.value)
 }
 
@@ -56,7 +56,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
 
     /// Adds the key for which `eq` holds at a level, and changes what waits for its next delivery. If it is
     /// not interned, returns `change`.
-    pub(crate) fn update_known<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>)>(
+    pub(crate) fn update_known<C: Change<V>>(
         &self,
         merger: &Merger<V>,
         (hash, level): (u64, Level),
@@ -80,7 +80,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         merger: &Merger<V>,
         (hash, level): (u64, Level),
         key: K,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        change: impl Change<V>,
     ) -> Added
     where
         K: Eq,
@@ -107,7 +107,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         (hash, level): (u64, Level),
         key: K,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        change: impl Change<V>,
         entries: &mut impl Pushes<K>,
     ) -> Added {
         let mut shard = self.keys.unpack(shard);
@@ -139,7 +139,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         node: NodeRef<K>,
         level: Level,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        change: impl Change<V>,
         entries: &mut impl Pushes<K>,
     ) -> Added {
         // SAFETY: in the table of this shard, which is unlocked after the last use of this.
@@ -181,7 +181,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         merger: &Merger<V>,
         pin: &Pin<K>,
         level: Level,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        change: impl Change<V>,
     ) -> Added {
         self.put_pinned_with(merger, pin, level, change, &mut &*self)
     }
@@ -193,7 +193,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         merger: &Merger<V>,
         pin: &Pin<K>,
         level: Level,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        change: impl Change<V>,
         entries: &mut impl Pushes<K>,
     ) -> Added {
         if self.closing.has_begun() {
@@ -210,7 +210,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         pin: &Pin<K>,
         level: Level,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        change: impl Change<V>,
         entries: &mut impl Pushes<K>,
     ) -> Added {
         let added = self.mark_pinned(pin, level, &mut Share::exceeding(None));
@@ -220,7 +220,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
 
     /// Adds the pinned key at a level, now or after a delay, and changes what waits for its next delivery. With
     /// `merges`, only if a value waits; otherwise returns `change`.
-    pub(crate) fn update_pinned<C: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>)>(
+    pub(crate) fn update_pinned<C: Change<V>>(
         self: &Arc<Self>,
         merger: &Merger<V>,
         pin: &Pin<K>,
@@ -264,7 +264,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         waiting: SpinLockGuard<'_, Waiting<V>>,
         added: node::Added<K>,
         merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
+        change: impl Change<V>,
         entries: &mut impl Pushes<K>,
     ) -> Added {
         // Declared first, so that it is dropped last, on return and by a panic.

@@ -30,6 +30,12 @@ pub(crate) struct Merging<V> {
     pub(crate) weight: Option<Box<WeightFn<V>>>,
 }
 
+/// What a put or an update does under the lock of its key's value: changes what waits for the next delivery. What is to be
+/// dropped when the lock is released goes into the [`Load`].
+pub(crate) trait Change<V>: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>) {}
+
+impl<V, F: FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>)> Change<V> for F {}
+
 type MergeFn<V> = dyn Fn(&mut V, V) + Send + Sync;
 
 type WeightFn<V> = dyn Fn(&V) -> usize + Send + Sync;

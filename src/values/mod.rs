@@ -47,4 +47,4 @@ mod merger;
 mod put;
 mod remove;
 
-pub(crate) use merger::{Merger, Merging};
+pub(crate) use merger::{Change, Merger, Merging};

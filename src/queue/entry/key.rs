@@ -3,13 +3,12 @@
 use std::borrow::Borrow;
 
 use crate::engine::Core;
-use crate::keys::carried::{Load, Waiting};
 use crate::keys::node::Pinned;
 use crate::keys::state::Level;
 use crate::metrics::Event;
 use crate::sync::Arc;
 use crate::timer::Wait;
-use crate::values::Merger;
+use crate::values::{Change, Merger};
 use crate::wait::room::Share;
 use crate::{Added, KeyHandle};
 
@@ -61,12 +60,7 @@ pub(crate) trait Key<K, V>: Sized {
     fn find(&self, at: Spot<'_, K, V>) -> Option<Pinned<K>>;
 
     /// Adds the key at a level, and changes what waits for its next delivery.
-    fn change(
-        self,
-        at: Spot<'_, K, V>,
-        merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
-    ) -> Added;
+    fn change(self, at: Spot<'_, K, V>, merger: &Merger<V>, change: impl Change<V>) -> Added;
 
     /// Adds the key at a level after a delay, if `share` has or gets room for it.
     fn delay(self, at: Spot<'_, K, V>, wait: Wait, share: &mut Share<'_>) -> Result<Added, Self>
@@ -131,12 +125,7 @@ impl<K: Eq + Send + Sync + 'static, V: Send + 'static> Key<K, V> for Owned<K> {
     }
 
     #[inline]
-    fn change(
-        self,
-        at: Spot<'_, K, V>,
-        merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
-    ) -> Added {
+    fn change(self, at: Spot<'_, K, V>, merger: &Merger<V>, change: impl Change<V>) -> Added {
         at.core
             .update(merger, (self.hash, at.level), self.key, change)
     }
@@ -223,12 +212,7 @@ where
     }
 
     #[inline]
-    fn change(
-        self,
-        at: Spot<'_, K, V>,
-        merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
-    ) -> Added {
+    fn change(self, at: Spot<'_, K, V>, merger: &Merger<V>, change: impl Change<V>) -> Added {
         let (core, at) = (at.core, (self.hash, at.level));
         let known = core.update_known(merger, at, |known| self.is(known), change);
         known.unwrap_or_else(|change| core.update(merger, at, self.key.to_owned(), change))
@@ -269,12 +253,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Key<K, V> for &KeyHandle<K, V>
     }
 
     #[inline]
-    fn change(
-        self,
-        at: Spot<'_, K, V>,
-        merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
-    ) -> Added {
+    fn change(self, at: Spot<'_, K, V>, merger: &Merger<V>, change: impl Change<V>) -> Added {
         at.core
             .put_pinned(merger, KeyHandle::pin(self), at.level, change)
     }

@@ -5,10 +5,9 @@ use std::hash::{BuildHasher, Hash};
 
 use super::Entry;
 use super::key::{EntryKey, Key, Owned, Pinning, Spot};
-use crate::keys::carried::{Load, Waiting};
 use crate::keys::hash::hash_of;
 use crate::keys::node::Pinned;
-use crate::values::Merger;
+use crate::values::{Change, Merger};
 use crate::wait::room::Share;
 use crate::{Added, WorkQueue};
 
@@ -103,12 +102,7 @@ where
         }
     }
 
-    fn change(
-        self,
-        at: Spot<'_, K, V>,
-        merger: &Merger<V>,
-        change: impl FnOnce(&Merger<V>, &mut Waiting<V>, &mut Load<V>),
-    ) -> Added {
+    fn change(self, at: Spot<'_, K, V>, merger: &Merger<V>, change: impl Change<V>) -> Added {
         let change = match &self.0 {
             Given::Made(_) => change,
             Given::Parts { hash, eq, .. } => {
