@@ -7,25 +7,33 @@
 //!   [`limit`] has the rate limiters.
 //! * [`linear`] asks of what several threads saw whether a queue without threads can explain it.
 //!
-//! These know the crate:
+//! These know the crate; the first three are the feature `lockstep`:
 //!
 //! * [`lockstep`] runs a model and a queue side by side, by [`Op`]s, and compares every result.
 //! * [`values`] is [`lockstep`] for queues whose keys carry values.
 //! * [`recorded`] runs a queue by several threads and writes down what they see.
 //! * [`ledger`] is for more threads and adds: it counts what each key was promised, and what it got.
 
+#![cfg_attr(
+    not(feature = "lockstep"),
+    allow(dead_code, reason = "only what runs a queue calls it")
+)]
+
 mod delays;
 pub mod ledger;
 mod levels;
 pub mod limit;
 pub mod linear;
+#[cfg(feature = "lockstep")]
 pub mod lockstep;
 mod naive;
 mod op;
+#[cfg(feature = "lockstep")]
 pub mod recorded;
 mod seen;
 mod spreading;
 mod turns;
+#[cfg(feature = "lockstep")]
 pub mod values;
 mod waiters;
 
