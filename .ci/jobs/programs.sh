@@ -73,6 +73,14 @@ dispatch)
     run dispatch test '*'
     run dispatch bin dispatch run
     ;;
+# The whole model, a long backlog, and the faults with the other values of `coalesce`.
+nats-long)
+    failed=0
+    KEYQUEUE_NIGHT=1 run keyqueue-nats-model test '*' || failed=1
+    run keyqueue-nats test made_again --ignored || failed=1
+    run dispatch test failures --ignored || failed=1
+    exit "$failed"
+    ;;
 kafka)
     run keyqueue-kafka test '*'
     run ledger test '*'

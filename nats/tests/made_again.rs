@@ -144,6 +144,7 @@ async fn a_replica_that_begins_again_leaves_in_time() {
 const KEYS: usize = 65_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "65 000 messages, twice; the job `nats-long` runs it"]
 async fn a_backlog_in_a_stream_made_again() {
     let config = Config {
         partitions: 1,
