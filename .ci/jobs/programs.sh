@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# The packages with servers, the soak and the comparison: .ci/jobs/programs.sh build|doctests|nats|dispatch|kafka|kube|board|browser|soak|compare|apiserver.
+# The packages with servers, the soak and the comparison:
+# .ci/jobs/programs.sh build|doctests|nats|dispatch|nats-long|kafka|kube|board|browser|soak|compare|apiserver.
 #
-# `build` builds their tests and programs with few calls, so that each dependency is compiled once, and installs the servers; the
-# others run what it has built, without cargo, so that they wait for no build. Alone, each builds first. `compare` is built by itself.
+# `build` builds their tests and programs with one call, so that each dependency is compiled once, and by Clippy, which lints what it
+# compiles: to lint them apart would compile the dependencies' metadata again. It installs the servers, too. The others run what it has
+# built, without cargo, so that they wait for no build. Alone, each builds first. `browser`, `soak` and `compare` build what only they run.
 source "$(dirname "$0")/../lib.sh"
-shopt -s extglob
 
-packages=(keyqueue-nats keyqueue-nats-model dispatch keyqueue-kube bookkeeper keyqueue-board keyqueue-board-demo keyqueue-servers)
+mkdir -p "$target/ci"
 built=$target/ci/programs
 
-# programs ARGUMENT...: builds, and notes what: a line for each program with its package, `test` or its kind, its name, the
-# package's directory, the program.
-programs() {
+# build ARGUMENT...: builds, and notes what: a line for each program with its package, `test` or its kind, its name, the package's
+# directory, the program.
+build() {
     cargo build --profile test --message-format json-render-diagnostics "$@" >"$built.json"
-    python3 - "$built.json" >>"$built.partial" <<'END'
+    python3 - "$built.json" >"$built.partial" <<'END'
 import json, os, sys
 for line in open(sys.argv[1]):
     message = json.loads(line)
@@ -24,22 +25,25 @@ for line in open(sys.argv[1]):
         package = package if not package[0].isdigit() else os.path.basename(directory)
         print(package, kind, message["target"]["name"], directory, message["executable"])
 END
+    mv "$built.partial" "$built"
 }
 
-selected=("${packages[@]/#/--package=}" --all-features)
-# With its features it needs libraries of the system.
-kafka=(--package=keyqueue-kafka --package=ledger)
-build() {
-    mkdir -p "$target/ci"
-    : >"$built.partial"
-    programs "${selected[@]}" --tests --bins
-    programs "${kafka[@]}" --tests --bins
-    # With the features of `cargo test`, for which it is a part of what that builds; and so with the smallest of its tests.
-    programs --bin keyqueue-soak --test visibility
+# by_clippy COMMAND...: with Clippy for the compiler of the workspace, and warnings as errors.
+by_clippy() {
+    RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings "$@"
+}
+with_servers() {
+    component clippy clippy
     # The tests of nats and of the board start it.
     nats/server.sh
     kafka/broker.sh
-    mv "$built.partial" "$built"
+    by_clippy build "${selected[@]}" --tests --bins --examples
+}
+
+# only NAME ARGUMENT...: builds what only one job runs.
+only() {
+    built=$target/ci/$1
+    build "${@:2}"
 }
 
 # run PACKAGE KIND NAME [ARGUMENT]...: a program, or the tests of any name: `*`.
@@ -55,15 +59,13 @@ run() {
 }
 
 # Two jobs that run beside each other build once.
-mkdir -p "$target/ci"
-[[ " build compare doctests " == *" $1 "* || -e $built ]] || (flock 9 && { [[ -e $built ]] || build; }) 9>"$built.lock"
+[[ " build browser soak compare doctests " == *" $1 "* || -e $built ]] || (flock 9 && { [[ -e $built ]] || with_servers; }) 9>"$built.lock"
 case $1 in
 build)
-    build
+    with_servers
     ;;
 doctests)
-    cargo test "${selected[@]}" --doc
-    cargo test "${kafka[@]}" --doc
+    by_clippy cargo test "${selected[@]}" --doc
     ;;
 nats)
     run keyqueue-nats-model test '*'
@@ -93,7 +95,7 @@ kube)
     run bookkeeper test '*'
     ;;
 board)
-    run keyqueue-board test '!(browser)'
+    run keyqueue-board test '*'
     ;;
 # In a real browser, if the distribution has one.
 browser)
@@ -114,6 +116,8 @@ browser)
             echo "axe-core cannot be installed"
         rm -rf "$work"
     fi
+    nats/server.sh
+    by_clippy only browser "${selected[@]}" --package=keyqueue-board-demo --test browser --bin keyqueue-board-demo
     run keyqueue-board test browser
     # And that the README's pictures can be taken, of the demo, which prints its address.
     coproc demo { exec "$(awk '$1 == "keyqueue-board-demo" && $2 == "bin" { print $5; exit }' "$built")" 127.0.0.1:0; }
@@ -122,6 +126,8 @@ browser)
     KEYQUEUE_DEMO=$address KEYQUEUE_PICTURES=$(realpath "$target/ci") run keyqueue-board test browser --ignored
     ;;
 soak)
+    # With the features of `cargo test`, of which it is a part.
+    only soak --bin keyqueue-soak
     run keyqueue-soak bin keyqueue-soak --minutes "${SOAK_MINUTES:-1}"
     ;;
 # The same on a real API server, which is built first, and which must be there.
