@@ -44,5 +44,3 @@ grep 'workqueue_adds_total{name="pipeline"}' "$work/series"
 
 tool cargo-hack 0.6.45 f48ca4698cef7c02a6f845253c4236b9974336e37c9e69ec9135d795696444d3
 cargo hack check -p keyqueue --each-feature --exclude-features loom,shuttle
-# All other builds of it have its feature.
-cargo check -p keyqueue-kube --features k8s-openapi/latest

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that the crate compiles for other processors and systems, with all features.
+# Checks that the crate compiles for other processors and systems, with all features, and keyqueue-kube without its own.
 source "$(dirname "$0")/../lib.sh"
 
 targets=()
@@ -11,3 +11,5 @@ for triple in i686-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-pc-windows
     fi
 done
 [[ ${#targets[@]} -eq 0 ]] || cargo check -p keyqueue --all-features "${targets[@]}"
+# All other builds of it have its feature.
+cargo check -p keyqueue-kube --features k8s-openapi/latest
