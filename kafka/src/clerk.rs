@@ -21,19 +21,26 @@ use crate::native;
 use crate::shared::Shared;
 use crate::tenure::{Snapshot, Start, Tenure};
 
-/// How long it may take to read what is committed, and then where partitions begin. Each has an equal part of that, a second at least.
+/// How long it may take to read what is committed for an assignment, and then as long where its partitions begin.
 const PATIENCE: Duration = Duration::from_secs(10);
-const LEAST: Duration = Duration::from_secs(1);
+/// The same for those that are read again, which what comes after waits for, and the end.
+const BRIEFLY: Duration = Duration::from_millis(800);
 /// After which time a last commit is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long it may take to end.
 const NOTICE: Duration = Duration::from_secs(1);
 
 pub(crate) enum Job {
-    /// Reads what is committed for partitions.
-    Load(u64, Vec<Partition>),
+    /// Reads where partitions begin: those of an assignment, or some that could not be read.
+    Load(u64, Vec<Partition>, Of),
     /// Commits these. With a number it is the last commit of these tenures: it is tried again until this time.
     Commit(Option<(u64, Instant)>, Vec<Ended>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    Assignment,
+    Unread,
 }
 
 pub(crate) enum Reply {
@@ -42,8 +49,15 @@ pub(crate) enum Reply {
     Committed(Option<u64>, usize),
 }
 
-/// Where partitions begin, and those of which that cannot be read.
-pub(crate) type Loaded = (Vec<(Partition, Start)>, Vec<Partition>);
+/// Of each partition that was to be read, one of these.
+#[derive(Default)]
+pub(crate) struct Loaded {
+    pub(crate) starts: Vec<(Partition, Start)>,
+    /// Their leader does not say where they begin, or there is none.
+    pub(crate) failed: Vec<Partition>,
+    /// There was no time left for them.
+    pub(crate) untried: Vec<Partition>,
+}
 
 /// Ends when it is dropped, and waits for that, but not long: librdkafka can wait for a coordinator for a session. Then the client is
 /// closed by a thread of the clerk, once that is over.
@@ -65,8 +79,8 @@ impl Clerk {
             let work = move || {
                 for job in of_driver {
                     let reply = match job {
-                        Job::Load(id, partitions) => {
-                            Reply::Loaded(id, load(&client, &shared, &partitions))
+                        Job::Load(id, partitions, of) => {
+                            Reply::Loaded(id, load(&client, &shared, &partitions, of))
                         }
                         Job::Commit(last, snapshots) => {
                             let failed = store(&client, &shared, last, &snapshots);
@@ -194,28 +208,39 @@ fn list(commits: &[&Ended], with_metadata: bool) -> TopicPartitionList {
     list
 }
 
-/// Reads where partitions begin.
-fn load(client: &Client, shared: &Shared, partitions: &[Partition]) -> Result<Loaded, KafkaError> {
-    let list = client.committed_offsets(client::list(partitions), PATIENCE)?;
+/// Reads where partitions begin, one after the other.
+fn load(
+    client: &Client,
+    shared: &Shared,
+    partitions: &[Partition],
+    of: Of,
+) -> Result<Loaded, KafkaError> {
+    let (patience, each) = match of {
+        Of::Assignment => (PATIENCE, Duration::from_secs(1)),
+        Of::Unread => (BRIEFLY, BRIEFLY),
+    };
+    let list = client.committed_offsets(client::list(partitions), patience)?;
     let texts = native::metadata(&list);
-    let count = u32::try_from(partitions.len()).unwrap_or(u32::MAX);
-    let each = (PATIENCE / count.max(1)).max(LEAST);
-    let end = Instant::now() + PATIENCE;
-    let (mut loaded, mut unread) = (Vec::new(), Vec::new());
+    let end = Instant::now() + patience;
+    let mut loaded = Loaded::default();
     for (element, text) in list.elements().iter().zip(texts) {
-        let within = each.min(end.saturating_duration_since(Instant::now()));
         let partition = (element.topic().to_owned(), element.partition());
-        match start(client, shared, element, text, within) {
-            Ok(start) => loaded.push((partition, start)),
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            loaded.untried.push(partition);
+            continue;
+        }
+        match start(client, shared, element, text, left.min(each)) {
+            Ok(start) => loaded.starts.push((partition, start)),
             Err(error) => {
                 let (topic, number) = &partition;
                 let error = format!("{topic} [{number}] does not begin: {error}");
                 shared.errors.note(error);
-                unread.push(partition);
+                loaded.failed.push(partition);
             }
         }
     }
-    Ok((loaded, unread))
+    Ok(loaded)
 }
 
 /// Where a partition begins: at what is committed, or at an end of the log.

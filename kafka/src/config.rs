@@ -37,7 +37,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// At most this many records in all, at least 1. A partition that is assigned when the room is full may have one beyond that.
+    /// At most this many records in all, at least 1. A partition of which none is in memory may have one beyond that, within twice the
+    /// [bytes](Self::bytes).
     #[must_use]
     pub fn records(records: usize) -> Self {
         let (bytes, of_partition) = (256 << 20, None);

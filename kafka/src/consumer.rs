@@ -74,6 +74,7 @@ impl Consumer {
             bell,
             counts: Counts::default(),
             tenures: Mutex::default(),
+            unread: Mutex::default(),
             errors,
             stop: Mutex::default(),
         };

@@ -19,7 +19,7 @@ mod letters;
 
 use std::mem;
 use std::sync::Mutex;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 pub use letters::{Letter, Letters};
 
@@ -52,10 +52,13 @@ pub const LETTER: &str = "keyqueue-letter";
 
 /// How long a letter may wait for room in the producer's queue. It is tried again.
 const ENQUEUE: Duration = Duration::from_secs(10);
+/// Between two producers.
+const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Writer {
     client: ClientConfig,
-    producer: Mutex<FutureProducer>,
+    /// And when it was made.
+    producer: Mutex<(FutureProducer, Instant)>,
     topic: String,
     group: String,
 }
@@ -66,19 +69,22 @@ impl Writer {
         let producer = producer.map_err(Error::client("creating the producer of dead letters"))?;
         Ok(Writer {
             client: client.clone(),
-            producer: Mutex::new(producer),
+            producer: Mutex::new((producer, Instant::now())),
             topic: topic.to_owned(),
             group: group.to_owned(),
         })
     }
 
-    /// The producer; another one after a fatal error, as it writes nothing any more.
+    /// The producer. One that has had a fatal error writes nothing any more: then another one, each second at most.
     fn producer(&self) -> Result<FutureProducer, KafkaError> {
-        let producer = &mut *lock(&self.producer);
-        if producer.client().fatal_error().is_some() {
+        let (producer, made) = &mut *lock(&self.producer);
+        if let Some((code, _)) = producer.client().fatal_error() {
+            if made.elapsed() < PAUSE {
+                return Err(KafkaError::MessageProduction(code));
+            }
             let failed = mem::replace(producer, self.client.create()?);
-            // It waits for its threads.
-            tokio::task::spawn_blocking(|| drop(failed));
+            *made = Instant::now();
+            drop_apart(failed);
         }
         Ok(producer.clone())
     }
@@ -111,7 +117,16 @@ impl Writer {
         let mut letter = FutureRecord::<[u8], [u8]>::to(&self.topic).headers(headers);
         letter.key = record.key();
         letter.payload = record.payload();
-        let sent = self.producer()?.send(letter, ENQUEUE).await;
+        let producer = self.producer()?;
+        let sent = producer.send(letter, ENQUEUE).await;
+        if producer.client().fatal_error().is_some() {
+            drop_apart(producer);
+        }
         sent.map(drop).map_err(|(error, _)| error)
     }
+}
+
+/// Drops a producer, perhaps the last of its kind, which waits for its threads.
+fn drop_apart(producer: FutureProducer) {
+    tokio::task::spawn_blocking(|| drop(producer));
 }

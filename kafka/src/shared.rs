@@ -9,6 +9,7 @@ use keyqueue::limiter::{NoLimit, RateLimiter};
 
 use crate::bell::Bell;
 use crate::client::Errors;
+use crate::client::Partition;
 use crate::config::{Builder, Exhausted, Place};
 use crate::dead_letter::Writer;
 use crate::key::{Backlog, Key};
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// Those that the driver has, for `status`.
     pub(crate) tenures: Mutex<Vec<Arc<Tenure>>>,
+    /// Those of which it cannot read where they begin.
+    pub(crate) unread: Mutex<Vec<Partition>>,
     pub(crate) errors: Arc<Errors>,
     pub(crate) metadata: Mutex<Metadata>,
     pub(crate) stop: Mutex<Stop>,

@@ -35,6 +35,9 @@ pub struct Status {
     pub remembered: u64,
     /// Commits of partitions that failed.
     pub commit_errors: u64,
+    /// Partitions, with their topics, of which it cannot be read where they begin: they have no leader, or it does not reply. They begin
+    /// when it can be. `last_error` may say why.
+    pub unread: Vec<(String, i32)>,
     /// The last error that the client has reported.
     pub last_error: Option<String>,
     /// Nothing begins, for this long, which is half a second at least: with `group.protocol=consumer`, brokers have taken no commit for half of
@@ -52,7 +55,7 @@ pub struct PartitionStatus {
     pub partition: i32,
     /// The lowest offset that is not finished.
     pub base: u64,
-    /// The offset that is read next; `None` if nothing was read since the assignment.
+    /// The offset that is read next; `None` if nothing was read since the assignment, and it did not begin at the end of the log.
     pub next: Option<u64>,
     /// The offset that was committed last.
     pub committed: Option<i64>,
@@ -139,6 +142,7 @@ impl Status {
             skipped: counts.skipped.get(),
             remembered: counts.remembered.get(),
             commit_errors: counts.commit_errors.get(),
+            unread: lock(&shared.unread).clone(),
             last_error: shared.errors.last(),
         }
     }

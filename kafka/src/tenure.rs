@@ -70,6 +70,8 @@ struct State {
     /// Counts changes, so that a commit without any is none.
     version: u64,
     committed: Option<(u64, i64)>,
+    /// Nothing is read before a commit.
+    waits_for_commit: bool,
 }
 
 /// What [`Tenure::begin`] has found.
@@ -98,8 +100,8 @@ pub(crate) struct Start {
     pub(crate) base: u64,
     /// Whether that is committed.
     pub(crate) is_committed: bool,
-    /// Whether it is the end of the log, for a group that begins there. It is committed before something is read, as the next member
-    /// would begin at a later end.
+    /// Whether it is the end of the log, for a group that begins there. Nothing is read before it is committed: the next member would
+    /// begin at a later end.
     pub(crate) is_end: bool,
     pub(crate) stored: Option<Stored>,
 }
@@ -142,6 +144,7 @@ impl Tenure {
             failing: HashMap::new(),
             version: 0,
             committed: start.is_committed.then_some((0, base as i64)),
+            waits_for_commit: start.is_end,
         };
         Tenure {
             topic,
@@ -303,7 +306,14 @@ impl Tenure {
 
     /// Notes that a snapshot was committed.
     pub(crate) fn committed(&self, snapshot: &Snapshot) {
-        lock(&self.state).committed = Some((snapshot.version, snapshot.offset));
+        let state = &mut *lock(&self.state);
+        state.committed = Some((snapshot.version, snapshot.offset));
+        state.waits_for_commit = false;
+    }
+
+    /// Whether nothing is read before its beginning is committed.
+    pub(crate) fn waits_for_commit(&self) -> bool {
+        lock(&self.state).waits_for_commit
     }
 
     /// The lowest offset that is not finished, and the one above all that were read.

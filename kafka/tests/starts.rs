@@ -10,6 +10,7 @@ use common::{
 };
 use keyqueue_kafka::{Builder, PartitionStatus, Record, Room};
 use rdkafka::mocking::MockCoordinator;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::sleep;
 
 fn noting(builder: Builder) -> (Run, Notes) {
@@ -45,20 +46,39 @@ async fn a_partition_without_a_leader_holds_up_no_other_one() {
         }
         let (run, notes) = noting(settings(&cluster));
         until("the others", || notes.len() == 2).await;
-        let error = run.consumer.status().last_error.expect("an error");
+        let status = run.consumer.status();
+        let error = status.last_error.expect("an error");
         assert!(error.contains("topic [1]"), "{error}");
+        assert_eq!(status.unread, [("topic".to_owned(), 1)]);
         let led = cluster.partition_leader("topic", 1, Some(1));
         led.expect("a leader");
         for partition in 0..3 {
             produce_to(&cluster, partition, &[(Some("a"), Some("2"))]).await;
         }
         until("all", || notes.len() == 5).await;
+        assert_eq!(run.consumer.status().unread, []);
         let ended = run.end().await.expect("no error");
         assert_eq!((ended.finished, ended.uncommitted), (5, 0));
         let mut all = notes.all();
         all.sort_unstable();
         assert_eq!(all, ["0 1", "0 2", "1 2", "2 1", "2 2"]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
+async fn a_dozen_partitions_without_a_leader_hold_up_no_other_one_for_long() {
+    let cluster = cluster(20);
+    for partition in 0..12 {
+        let led = cluster.partition_leader("topic", partition, None);
+        led.expect("a partition");
+    }
+    for partition in 12..20 {
+        produce_to(&cluster, partition, &[(Some("a"), Some("1"))]).await;
+    }
+    let (run, notes) = noting(builder(&cluster));
+    until("the others", || notes.len() == 8).await;
+    assert_eq!(run.consumer.status().unread.len(), 12);
+    run.end().await.expect("no error");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
@@ -123,6 +143,23 @@ async fn a_group_that_begins_at_the_end_gets_what_comes_while_it_has_no_member()
         (notes.len(), all),
         (0, vec!["0 between".into(), "1 between".into()])
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
+async fn a_group_that_begins_at_the_end_reads_nothing_before_that_is_committed() {
+    let cluster = cluster(1);
+    produce(&cluster, &[(Some("a"), Some("before"))]).await;
+    let builder = builder(&cluster).set("auto.offset.reset", "latest");
+    // No other commit is due.
+    let builder = builder.commit_every(Duration::from_secs(3600));
+    let refused = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED; 20];
+    cluster.request_errors(RDKafkaApiKey::OffsetCommit, &refused);
+    let (run, notes) = noting(builder);
+    until("it is assigned", || partitions(&run).len() == 1).await;
+    produce(&cluster, &[(Some("a"), Some("after"))]).await;
+    until("it runs", || notes.len() == 1).await;
+    assert_eq!(partitions(&run)[0].committed, Some(1));
+    run.drop_future();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5

@@ -32,18 +32,23 @@ impl Driver {
         // In the same part as the records.
         let bytes_of_partition =
             (room.bytes as u128 * of_partition as u128 / room.records as u128).max(1) as usize;
-        let held = self
-            .partitions
-            .values()
-            .map(|assigned| assigned.tenure.held());
-        // What is held, and a record for each partition that holds none.
-        let (mut records, mut bytes) = held.fold((0, 0), |(a, b), (c, d)| (a + c.max(1), b + d));
+        let (mut records, mut bytes, mut empty) = (0, 0, 0);
+        for assigned in self.partitions.values() {
+            let held = assigned.tenure.held();
+            (records, bytes) = (records + held.0, bytes + held.1);
+            empty += usize::from(held.0 == 0);
+        }
+        // A record for each partition that holds none, of half of the room at most: others have the rest.
+        records += empty.min(room.records / 2);
         let (mut busy, mut full) = (false, false);
         let mut read = Vec::new();
         let mut seeks = Vec::new();
         let mut errors = Vec::new();
         for (slot, assigned) in &self.partitions {
             if assigned.tenure.is_revoked() {
+                continue;
+            }
+            if assigned.tenure.waits_for_commit() {
                 continue;
             }
             if assigned.seek.is_some() {
@@ -54,8 +59,11 @@ impl Driver {
             let mut is_over = false;
             for _ in 0..TURN / TOGETHER {
                 while !is_over && read.len() < TOGETHER {
-                    // A partition that finds the room full has room for one record.
-                    let has_room = of_this == 0 || records < room.records && bytes < room.bytes;
+                    // A partition that finds the room full has room for one record, within twice the bytes.
+                    let has_room = match of_this {
+                        0 => bytes / 2 < room.bytes,
+                        _ => records < room.records && bytes < room.bytes,
+                    };
                     if !has_room || of_this >= of_partition || bytes_of_this >= bytes_of_partition {
                         (full, is_over) = (true, true);
                         break;
@@ -141,6 +149,7 @@ impl Driver {
         }
         let start = Start {
             base: from,
+            is_end: old.waits_for_commit(),
             ..Start::default()
         };
         let place = (Arc::clone(&old.topic), old.partition, slot);

@@ -201,6 +201,8 @@ impl Driver {
         if now >= self.next_look {
             self.next_look = now + LOOK;
             self.check_fatal()?;
+            let mut tenures = self.partitions.values().map(|assigned| &assigned.tenure);
+            self.wants_commit |= tenures.any(|tenure| tenure.waits_for_commit());
             let share = self.room_of_partition() / 2;
             self.partitions.values().for_each(|assigned| {
                 let order = &self.shared.settings.order;

@@ -10,7 +10,7 @@ use rdkafka::consumer::{Consumer, RebalanceProtocol};
 use rdkafka::error::KafkaError;
 
 use super::{Assigned, Driver, after};
-use crate::clerk::{Job, Loaded};
+use crate::clerk::{Job, Loaded, Of};
 use crate::client::{self, Event, Partition};
 use crate::tenure::{Start, Tenure};
 use crate::{Ended, Error, PartitionStatus, lock};
@@ -96,7 +96,8 @@ impl Driver {
         }
         tracing::info!(target: "keyqueue_kafka", ?partitions, "assigned");
         let id = self.next_id();
-        self.clerk.ask(Job::Load(id, partitions.clone()));
+        self.clerk
+            .ask(Job::Load(id, partitions.clone(), Of::Assignment));
         self.rebalancing = Rebalancing::Loading(id, partitions, None);
     }
 
@@ -106,14 +107,18 @@ impl Driver {
         of: u64,
         loaded: Result<Loaded, KafkaError>,
     ) -> Result<(), Error> {
-        if self.unread.asked == Some(of) {
+        if self.unread.is_asked(of) {
             return self.begin_unread(loaded);
         }
         let again = match &mut self.rebalancing {
             Rebalancing::Loading(id, _, again) if *id == of => again,
             _ => return Ok(()),
         };
-        let (loaded, unread) = match loaded {
+        let Loaded {
+            starts,
+            failed,
+            untried,
+        } = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
                 *again = Some(Instant::now() + AGAIN);
@@ -122,10 +127,10 @@ impl Driver {
         };
         self.rebalancing = Rebalancing::Idle;
         // Always a number: librdkafka may stop for good if it has to find one while the partition is paused.
-        let mut list = client::list(&unread);
+        let mut list = client::list(&[&failed[..], &untried].concat());
         let set = list.set_all_offsets(Offset::Offset(0));
         set.or_else(|error| self.note_error(error))?;
-        for ((topic, partition), start) in &loaded {
+        for ((topic, partition), start) in &starts {
             let set = list.add_partition_offset(topic, *partition, start.offset());
             set.or_else(|error| self.note_error(error))?;
         }
@@ -138,14 +143,19 @@ impl Driver {
             // The group has moved on, and says so.
             return self.note_error(error);
         }
-        self.unread.partitions.extend(unread);
-        self.begin(loaded)
+        if !failed.is_empty() {
+            tracing::warn!(target: "keyqueue_kafka", partitions = ?failed, "it cannot be read where these begin: that is tried again");
+        }
+        self.unread.add(untried, failed);
+        self.begin(starts)
     }
 
     /// Begins tenures of partitions that are assigned and paused.
     pub(super) fn begin(&mut self, loaded: Vec<(Partition, Start)>) -> Result<(), Error> {
         let (partitions, starts): (Vec<_>, Vec<_>) = loaded.into_iter().unzip();
         let list = client::list(&partitions);
+        // It is committed where the log ends before anything is read.
+        self.wants_commit |= starts.iter().any(|start| start.is_end);
         for (partition, start) in partitions.into_iter().zip(starts) {
             self.split(partition, start);
         }
@@ -179,16 +189,14 @@ impl Driver {
             let place = (Arc::<str>::from(topic.as_str()), *partition);
             self.slots.get(&place).copied()
         };
-        // What the clerk is asked for may be of one of these.
-        self.unread.asked = None;
-        let unread = &mut self.unread.partitions;
         let slots = match self.client.rebalance_protocol() {
             RebalanceProtocol::Cooperative => {
-                unread.retain(|partition| !partitions.contains(partition));
+                self.unread
+                    .retain(|partition| !partitions.contains(partition));
                 partitions.iter().filter_map(slot).collect()
             }
             _ => {
-                unread.clear();
+                self.unread.retain(|_| false);
                 self.partitions.keys().copied().collect()
             }
         };
@@ -347,5 +355,6 @@ impl Driver {
         *lock(&self.shared.tenures) = tenures
             .map(|assigned| Arc::clone(&assigned.tenure))
             .collect();
+        *lock(&self.shared.unread) = self.unread.partitions.iter().cloned().collect();
     }
 }

@@ -1,6 +1,7 @@
 //! Partitions of which it cannot be read where they begin: one has no leader, or its broker does not reply.
 //!
-//! They are assigned with the others, so that those begin, and stay paused. The clerk reads them again, one at a time.
+//! They are assigned with the others, so that those begin, and stay paused. The clerk reads some of them again at a time, and briefly, so
+//! that neither another assignment nor the end waits for them.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -12,51 +13,89 @@ use super::Driver;
 use super::intake::SEEK;
 use super::rebalance::AGAIN;
 use crate::Error;
-use crate::clerk::{Job, Loaded};
+use crate::clerk::{Job, Loaded, Of};
 use crate::client::Partition;
+
+/// How many are read together.
+const SOME: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Unread {
+    /// Those that were not tried, and behind them those that have failed.
     pub(super) partitions: VecDeque<Partition>,
-    /// The number with which the clerk reads the first of them.
-    pub(super) asked: Option<u64>,
+    /// The number with which the clerk reads the first of them, and how many.
+    asked: Option<(u64, usize)>,
+    /// What the clerk reads may have been given back meanwhile.
+    is_void: bool,
     /// After a failure: not before this time.
     again: Option<Instant>,
 }
 
+impl Unread {
+    /// Whether this is the number with which the clerk reads some of them.
+    pub(super) fn is_asked(&self, id: u64) -> bool {
+        self.asked.is_some_and(|(asked, _)| asked == id)
+    }
+
+    /// Keeps those that are not given back.
+    pub(super) fn retain(&mut self, keeps: impl Fn(&Partition) -> bool) {
+        self.is_void = self.asked.is_some();
+        self.partitions.retain(keeps);
+    }
+
+    pub(super) fn add(&mut self, untried: Vec<Partition>, failed: Vec<Partition>) {
+        self.again = untried.is_empty().then(|| Instant::now() + AGAIN);
+        for partition in untried.into_iter().rev() {
+            self.partitions.push_front(partition);
+        }
+        self.partitions.extend(failed);
+    }
+}
+
 impl Driver {
     pub(super) fn read_unread(&mut self, now: Instant) {
-        if self.unread.asked.is_some() || self.unread.again.is_some_and(|time| now < time) {
+        let unread = &self.unread;
+        if unread.asked.is_some() || unread.again.is_some_and(|time| now < time) {
             return;
         }
-        if let Some(first) = self.unread.partitions.front().cloned() {
+        let some: Vec<_> = unread.partitions.iter().take(SOME).cloned().collect();
+        if !some.is_empty() {
             let id = self.next_id();
-            self.clerk.ask(Job::Load(id, vec![first]));
-            self.unread.asked = Some(id);
+            self.unread.asked = Some((id, some.len()));
+            self.clerk.ask(Job::Load(id, some, Of::Unread));
         }
     }
 
-    /// Begins the tenure of the first, or puts it behind the others.
+    /// Begins the tenures of those that were read.
     pub(super) fn begin_unread(&mut self, loaded: Result<Loaded, KafkaError>) -> Result<(), Error> {
-        let unread = &mut self.unread;
-        (unread.asked, unread.again) = (None, None);
-        let Some(first) = unread.partitions.pop_front() else {
+        let asked = self.unread.asked.take();
+        if std::mem::take(&mut self.unread.is_void) {
             return Ok(());
-        };
-        let begun = loaded.and_then(|(mut loaded, _)| {
-            let Some((_, start)) = loaded.pop() else {
-                return Ok(None);
-            };
-            let (topic, partition) = &first;
-            let offset = start.offset();
-            self.client.seek(topic, *partition, offset, SEEK)?;
-            Ok(Some(start))
-        });
-        if let Ok(Some(start)) = begun {
-            return self.begin(vec![(first, start)]);
         }
-        self.unread.partitions.push_back(first);
-        self.unread.again = Some(Instant::now() + AGAIN);
-        begun.map_or_else(|error| self.note_error(error), |_| Ok(()))
+        let loaded = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                self.unread.again = Some(Instant::now() + AGAIN);
+                return self.note_error(error);
+            }
+        };
+        let count = asked.map_or(0, |(_, count)| count);
+        self.unread.partitions.drain(..count);
+        let mut failed = loaded.failed;
+        let mut starts = Vec::new();
+        for (partition, start) in loaded.starts {
+            match self
+                .client
+                .seek(&partition.0, partition.1, start.offset(), SEEK)
+            {
+                Ok(()) => starts.push((partition, start)),
+                Err(error) => {
+                    failed.push(partition);
+                    self.note_error(error)?;
+                }
+            }
+        }
+        self.unread.add(loaded.untried, failed);
+        self.begin(starts)
     }
 }

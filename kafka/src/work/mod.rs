@@ -209,10 +209,10 @@ async fn bury(shared: &Shared, record: &Arc<Inner>, mut trouble: Trouble) -> Nex
 }
 
 fn finish(shared: &Shared, record: &Arc<Inner>, has_failed: bool) {
+    record.tenure.finish(record);
     if has_failed {
         forget(shared, record);
     }
-    record.tenure.finish(record);
 }
 
 fn place(record: &Inner) -> Place {
