@@ -5,6 +5,7 @@
 //! while an assignment is read, which takes a round trip for each of some hundreds of partitions: commits renew the [lease](crate::lease).
 //! The driver has nothing read while a commit is on its way: it may be of an earlier tenure of the same partition.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -25,6 +26,8 @@ use crate::tenure::{Snapshot, Start, Tenure};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The same for those that are read again, which what comes after waits for, and the end.
 const BRIEFLY: Duration = Duration::from_millis(800);
+/// With less time than this left, none is tried.
+const LEAST: Duration = Duration::from_millis(100);
 /// After which time a last commit is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long it may take to end.
@@ -220,17 +223,22 @@ fn load(
         Of::Unread => (BRIEFLY, BRIEFLY),
     };
     let list = client.committed_offsets(client::list(partitions), patience)?;
-    let texts = native::metadata(&list);
     let end = Instant::now() + patience;
+    // In the order in which they were asked for: librdkafka sorts them.
+    let place =
+        |element: &TopicPartitionListElem<'_>| (element.topic().to_owned(), element.partition());
+    let mut committed: HashMap<_, _> = (list.elements().into_iter())
+        .zip(native::metadata(&list))
+        .map(|(element, text)| (place(&element), (element, text)))
+        .collect();
     let mut loaded = Loaded::default();
-    for (element, text) in list.elements().iter().zip(texts) {
-        let partition = (element.topic().to_owned(), element.partition());
+    for partition in partitions.iter().cloned() {
         let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let Some((element, text)) = committed.remove(&partition).filter(|_| left >= LEAST) else {
             loaded.untried.push(partition);
             continue;
-        }
-        match start(client, shared, element, text, left.min(each)) {
+        };
+        match start(client, shared, &element, text, left.min(each)) {
             Ok(start) => loaded.starts.push((partition, start)),
             Err(error) => {
                 let (topic, number) = &partition;

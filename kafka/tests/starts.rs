@@ -66,18 +66,25 @@ async fn a_partition_without_a_leader_holds_up_no_other_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
-async fn a_dozen_partitions_without_a_leader_hold_up_no_other_one_for_long() {
-    let cluster = cluster(20);
-    for partition in 0..12 {
-        let led = cluster.partition_leader("topic", partition, None);
-        led.expect("a partition");
+async fn a_dozen_partitions_of_a_broker_that_is_slow_hold_up_no_other_one_for_long() {
+    let cluster = Cluster::new(2).expect("a mock cluster");
+    cluster.create_topic("topic", 20, 1).expect("a topic");
+    for partition in 0..20 {
+        let broker = if partition < 12 { 2 } else { 1 };
+        let led = cluster.partition_leader("topic", partition, Some(broker));
+        led.expect("a leader");
     }
     for partition in 12..20 {
         produce_to(&cluster, partition, &[(Some("a"), Some("1"))]).await;
     }
+    let group = MockCoordinator::Group("group".to_owned());
+    cluster.coordinator(group, 1).expect("a coordinator");
+    let late = cluster.broker_round_trip_time(2, Duration::from_secs(3));
+    late.expect("a broker");
     let (run, notes) = noting(builder(&cluster));
     until("the others", || notes.len() == 8).await;
-    assert_eq!(run.consumer.status().unread.len(), 12);
+    // There was no time to try all of them at first.
+    assert!(run.consumer.status().unread.len() >= 10);
     run.end().await.expect("no error");
 }
 
