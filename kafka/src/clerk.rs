@@ -22,10 +22,8 @@ use crate::native;
 use crate::shared::Shared;
 use crate::tenure::{Snapshot, Start, Tenure};
 
-/// How long it may take to read what is committed for an assignment, and then as long where its partitions begin.
+/// How long it may take to read where the partitions of an assignment begin.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same for those that are read again, which what comes after waits for, and the end.
-const BRIEFLY: Duration = Duration::from_millis(800);
 /// With less time than this left, none is tried.
 const LEAST: Duration = Duration::from_millis(100);
 /// After which time a last commit is tried again.
@@ -43,7 +41,8 @@ pub(crate) enum Job {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Of {
     Assignment,
-    Unread,
+    /// For this long at most, as another assignment waits for it, and the end.
+    Unread(Duration),
 }
 
 pub(crate) enum Reply {
@@ -166,7 +165,7 @@ fn store(
                     let (topic, partition) = (&*tenure.topic, tenure.partition);
                     let offset = snapshot.offset;
                     tracing::info!(target: "keyqueue_kafka", topic, partition, offset, %error, "an offset is not committed");
-                    if shared.lease.ended(Instant::now()).is_some() {
+                    if shared.lease.ended(Instant::now()).is_some() || tenure.waits_for_commit() {
                         shared
                             .errors
                             .note(format!("an offset is not committed: {error}"));
@@ -220,10 +219,10 @@ fn load(
 ) -> Result<Loaded, KafkaError> {
     let (patience, each) = match of {
         Of::Assignment => (PATIENCE, Duration::from_secs(1)),
-        Of::Unread => (BRIEFLY, BRIEFLY),
+        Of::Unread(limit) => (limit, limit),
     };
-    let list = client.committed_offsets(client::list(partitions), patience)?;
     let end = Instant::now() + patience;
+    let list = client.committed_offsets(client::list(partitions), patience)?;
     // In the order in which they were asked for: librdkafka sorts them.
     let place =
         |element: &TopicPartitionListElem<'_>| (element.topic().to_owned(), element.partition());

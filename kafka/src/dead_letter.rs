@@ -82,8 +82,8 @@ impl Writer {
             if made.elapsed() < PAUSE {
                 return Err(KafkaError::MessageProduction(code));
             }
-            let failed = mem::replace(producer, self.client.create()?);
             *made = Instant::now();
+            let failed = mem::replace(producer, self.client.create()?);
             drop_apart(failed);
         }
         Ok(producer.clone())

@@ -159,7 +159,7 @@ async fn a_group_that_begins_at_the_end_reads_nothing_before_that_is_committed()
     let builder = builder(&cluster).set("auto.offset.reset", "latest");
     // No other commit is due.
     let builder = builder.commit_every(Duration::from_secs(3600));
-    let refused = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED; 20];
+    let refused = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED; 3];
     cluster.request_errors(RDKafkaApiKey::OffsetCommit, &refused);
     let (run, notes) = noting(builder);
     until("it is assigned", || partitions(&run).len() == 1).await;

@@ -50,6 +50,8 @@ const DOZE: Duration = Duration::from_millis(20);
 const EVENTS: usize = 8;
 /// How often it looks at what has no callback: the limits, and whether the client has failed.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long after a commit that was refused it is asked again where partitions begin.
+const START: Duration = Duration::from_secs(1);
 /// How long after a commit that should renew the lease it asks for another one, at most.
 const RENEW: Duration = Duration::from_millis(500);
 
@@ -73,6 +75,8 @@ pub(crate) struct Driver {
     is_committing: bool,
     /// The last commits of tenures that are on their way.
     last_commits: usize,
+    /// When it commits where partitions begin that wait for that, if there are some.
+    next_start: Option<Instant>,
     next_renewal: Instant,
     next_look: Instant,
     /// The records that stall, of which it has warned.
@@ -104,6 +108,7 @@ impl Driver {
             wants_commit: false,
             is_committing: false,
             last_commits: 0,
+            next_start: None,
             next_renewal: now,
             next_look: now,
             shared,
@@ -150,6 +155,7 @@ impl Driver {
         }
         self.close();
         lock(&self.shared.tenures).clear();
+        lock(&self.shared.unread).clear();
         // The last reference to the client leaves the group, once those of the queues and of the clerk are dropped.
         ended
     }
@@ -201,8 +207,6 @@ impl Driver {
         if now >= self.next_look {
             self.next_look = now + LOOK;
             self.check_fatal()?;
-            let mut tenures = self.partitions.values().map(|assigned| &assigned.tenure);
-            self.wants_commit |= tenures.any(|tenure| tenure.waits_for_commit());
             let share = self.room_of_partition() / 2;
             self.partitions.values().for_each(|assigned| {
                 let order = &self.shared.settings.order;
@@ -221,6 +225,9 @@ impl Driver {
             }
             if mem::take(&mut self.wants_commit) || renews {
                 self.is_committing = self.commit(None, |_| true);
+            } else if self.next_start.is_some_and(|time| now >= time) {
+                self.is_committing = self.commit(None, Tenure::waits_for_commit);
+                self.next_start = self.is_committing.then(|| now + START);
             }
         }
         let intake = match self.leaving {

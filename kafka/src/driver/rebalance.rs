@@ -155,7 +155,9 @@ impl Driver {
         let (partitions, starts): (Vec<_>, Vec<_>) = loaded.into_iter().unzip();
         let list = client::list(&partitions);
         // It is committed where the log ends before anything is read.
-        self.wants_commit |= starts.iter().any(|start| start.is_end);
+        if starts.iter().any(|start| start.is_end) {
+            self.next_start = Some(Instant::now());
+        }
         for (partition, start) in partitions.into_iter().zip(starts) {
             self.split(partition, start);
         }

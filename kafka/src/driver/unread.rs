@@ -4,7 +4,7 @@
 //! that neither another assignment nor the end waits for them.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer;
 use rdkafka::error::KafkaError;
@@ -18,13 +18,17 @@ use crate::client::Partition;
 
 /// How many are read together.
 const SOME: usize = 64;
+/// How long that takes at most: each eighth time longer, for a broker that is slow to reply.
+const BRIEFLY: Duration = Duration::from_millis(800);
+const LONGER: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub(super) struct Unread {
     /// Those that were not tried, and behind them those that have failed.
     pub(super) partitions: VecDeque<Partition>,
-    /// The number with which the clerk reads the first of them, and how many.
-    asked: Option<(u64, usize)>,
+    /// Those that the clerk reads, and with which number.
+    asked: Option<(u64, Vec<Partition>)>,
+    rounds: u64,
     /// What the clerk reads may have been given back meanwhile.
     is_void: bool,
     /// After a failure: not before this time.
@@ -34,7 +38,7 @@ pub(super) struct Unread {
 impl Unread {
     /// Whether this is the number with which the clerk reads some of them.
     pub(super) fn is_asked(&self, id: u64) -> bool {
-        self.asked.is_some_and(|(asked, _)| asked == id)
+        self.asked.as_ref().is_some_and(|(asked, _)| *asked == id)
     }
 
     /// Keeps those that are not given back.
@@ -61,8 +65,13 @@ impl Driver {
         let some: Vec<_> = unread.partitions.iter().take(SOME).cloned().collect();
         if !some.is_empty() {
             let id = self.next_id();
-            self.unread.asked = Some((id, some.len()));
-            self.clerk.ask(Job::Load(id, some, Of::Unread));
+            self.unread.rounds += 1;
+            let limit = match self.unread.rounds % 8 {
+                0 => LONGER,
+                _ => BRIEFLY,
+            };
+            self.unread.asked = Some((id, some.clone()));
+            self.clerk.ask(Job::Load(id, some, Of::Unread(limit)));
         }
     }
 
@@ -79,8 +88,9 @@ impl Driver {
                 return self.note_error(error);
             }
         };
-        let count = asked.map_or(0, |(_, count)| count);
-        self.unread.partitions.drain(..count);
+        let (_, asked) = asked.unwrap_or_default();
+        let partitions = &mut self.unread.partitions;
+        partitions.retain(|partition| !asked.contains(partition));
         let mut failed = loaded.failed;
         let mut starts = Vec::new();
         for (partition, start) in loaded.starts {
