@@ -38,7 +38,6 @@ pub(crate) enum Job {
     Commit(Option<(u64, Instant)>, Vec<Ended>),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Of {
     Assignment,
     /// For this long at most, as another assignment waits for it, and the end.

@@ -8,8 +8,7 @@ use keyqueue::WorkQueue;
 use keyqueue::limiter::{NoLimit, RateLimiter};
 
 use crate::bell::Bell;
-use crate::client::Errors;
-use crate::client::Partition;
+use crate::client::{Errors, Partition};
 use crate::config::{Builder, Exhausted, Place};
 use crate::dead_letter::Writer;
 use crate::key::{Backlog, Key};

@@ -70,8 +70,8 @@ struct State {
     /// Counts changes, so that a commit without any is none.
     version: u64,
     committed: Option<(u64, i64)>,
-    /// Nothing is read before a commit.
-    waits_for_commit: bool,
+    /// It began at the end of the log: nothing is read before a commit.
+    is_end: bool,
 }
 
 /// What [`Tenure::begin`] has found.
@@ -144,7 +144,7 @@ impl Tenure {
             failing: HashMap::new(),
             version: 0,
             committed: start.is_committed.then_some((0, base as i64)),
-            waits_for_commit: start.is_end,
+            is_end: start.is_end,
         };
         Tenure {
             topic,
@@ -306,14 +306,13 @@ impl Tenure {
 
     /// Notes that a snapshot was committed.
     pub(crate) fn committed(&self, snapshot: &Snapshot) {
-        let state = &mut *lock(&self.state);
-        state.committed = Some((snapshot.version, snapshot.offset));
-        state.waits_for_commit = false;
+        lock(&self.state).committed = Some((snapshot.version, snapshot.offset));
     }
 
     /// Whether nothing is read before its beginning is committed.
     pub(crate) fn waits_for_commit(&self) -> bool {
-        lock(&self.state).waits_for_commit
+        let state = lock(&self.state);
+        state.is_end && state.committed.is_none()
     }
 
     /// The lowest offset that is not finished, and the one above all that were read.

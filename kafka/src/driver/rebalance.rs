@@ -357,6 +357,6 @@ impl Driver {
         *lock(&self.shared.tenures) = tenures
             .map(|assigned| Arc::clone(&assigned.tenure))
             .collect();
-        *lock(&self.shared.unread) = self.unread.partitions.iter().cloned().collect();
+        *lock(&self.shared.unread) = self.unread.all();
     }
 }

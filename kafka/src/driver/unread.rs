@@ -15,6 +15,7 @@ use super::rebalance::AGAIN;
 use crate::Error;
 use crate::clerk::{Job, Loaded, Of};
 use crate::client::Partition;
+use crate::tenure::Start;
 
 /// How many are read together.
 const SOME: usize = 64;
@@ -22,20 +23,24 @@ const SOME: usize = 64;
 const BRIEFLY: Duration = Duration::from_millis(800);
 const LONGER: Duration = Duration::from_secs(5);
 
+/// Each partition is in one of the lists, until it begins or is given back.
 #[derive(Default)]
 pub(super) struct Unread {
     /// Those that were not tried, and behind them those that have failed.
-    pub(super) partitions: VecDeque<Partition>,
+    waiting: VecDeque<Partition>,
     /// Those that the clerk reads, and with which number.
     asked: Option<(u64, Vec<Partition>)>,
     rounds: u64,
-    /// What the clerk reads may have been given back meanwhile.
-    is_void: bool,
     /// After a failure: not before this time.
     again: Option<Instant>,
 }
 
 impl Unread {
+    pub(super) fn all(&self) -> Vec<Partition> {
+        let asked = self.asked.iter().flat_map(|(_, asked)| asked);
+        asked.chain(&self.waiting).cloned().collect()
+    }
+
     /// Whether this is the number with which the clerk reads some of them.
     pub(super) fn is_asked(&self, id: u64) -> bool {
         self.asked.as_ref().is_some_and(|(asked, _)| *asked == id)
@@ -43,69 +48,128 @@ impl Unread {
 
     /// Keeps those that are not given back.
     pub(super) fn retain(&mut self, keeps: impl Fn(&Partition) -> bool) {
-        self.is_void = self.asked.is_some();
-        self.partitions.retain(keeps);
+        self.waiting.retain(&keeps);
+        if let Some((_, asked)) = &mut self.asked {
+            asked.retain(keeps);
+        }
     }
 
     pub(super) fn add(&mut self, untried: Vec<Partition>, failed: Vec<Partition>) {
         self.again = untried.is_empty().then(|| Instant::now() + AGAIN);
         for partition in untried.into_iter().rev() {
-            self.partitions.push_front(partition);
+            self.waiting.push_front(partition);
         }
-        self.partitions.extend(failed);
+        self.waiting.extend(failed);
+    }
+
+    /// Returns some that the clerk is to read with this number.
+    fn ask(&mut self, id: u64) -> Vec<Partition> {
+        let count = self.waiting.len().min(SOME);
+        let some: Vec<_> = self.waiting.drain(..count).collect();
+        self.asked = Some((id, some.clone()));
+        some
+    }
+
+    /// Takes in what the clerk has read, and returns the starts of those that were not given back meanwhile.
+    fn answer(&mut self, mut loaded: Loaded) -> Vec<(Partition, Start)> {
+        let (_, asked) = self.asked.take().unwrap_or_default();
+        let is_kept = |partition: &Partition| asked.contains(partition);
+        loaded.starts.retain(|(partition, _)| is_kept(partition));
+        loaded.failed.retain(is_kept);
+        loaded.untried.retain(is_kept);
+        self.add(loaded.untried, loaded.failed);
+        loaded.starts
     }
 }
 
 impl Driver {
     pub(super) fn read_unread(&mut self, now: Instant) {
         let unread = &self.unread;
-        if unread.asked.is_some() || unread.again.is_some_and(|time| now < time) {
+        if unread.waiting.is_empty()
+            || unread.asked.is_some()
+            || unread.again.is_some_and(|time| now < time)
+        {
             return;
         }
-        let some: Vec<_> = unread.partitions.iter().take(SOME).cloned().collect();
-        if !some.is_empty() {
-            let id = self.next_id();
-            self.unread.rounds += 1;
-            let limit = match self.unread.rounds % 8 {
-                0 => LONGER,
-                _ => BRIEFLY,
-            };
-            self.unread.asked = Some((id, some.clone()));
-            self.clerk.ask(Job::Load(id, some, Of::Unread(limit)));
-        }
+        let id = self.next_id();
+        self.unread.rounds += 1;
+        let limit = match self.unread.rounds % 8 {
+            0 => LONGER,
+            _ => BRIEFLY,
+        };
+        let some = self.unread.ask(id);
+        self.clerk.ask(Job::Load(id, some, Of::Unread(limit)));
     }
 
     /// Begins the tenures of those that were read.
     pub(super) fn begin_unread(&mut self, loaded: Result<Loaded, KafkaError>) -> Result<(), Error> {
-        let asked = self.unread.asked.take();
-        if std::mem::take(&mut self.unread.is_void) {
-            return Ok(());
-        }
         let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
-                self.unread.again = Some(Instant::now() + AGAIN);
+                let (_, failed) = self.unread.asked.take().unwrap_or_default();
+                self.unread.add(Vec::new(), failed);
                 return self.note_error(error);
             }
         };
-        let (_, asked) = asked.unwrap_or_default();
-        let partitions = &mut self.unread.partitions;
-        partitions.retain(|partition| !asked.contains(partition));
-        let mut failed = loaded.failed;
         let mut starts = Vec::new();
-        for (partition, start) in loaded.starts {
-            match self
-                .client
-                .seek(&partition.0, partition.1, start.offset(), SEEK)
-            {
-                Ok(()) => starts.push((partition, start)),
+        for ((topic, partition), start) in self.unread.answer(loaded) {
+            let sought = self.client.seek(&topic, partition, start.offset(), SEEK);
+            match sought {
+                Ok(()) => starts.push(((topic, partition), start)),
                 Err(error) => {
-                    failed.push(partition);
+                    self.unread.add(Vec::new(), vec![(topic, partition)]);
                     self.note_error(error)?;
                 }
             }
         }
-        self.unread.add(loaded.untried, failed);
         self.begin(starts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn partition(number: i32) -> Partition {
+        ("topic".to_owned(), number)
+    }
+
+    fn starts(numbers: &[i32]) -> Vec<(Partition, Start)> {
+        let start = |number: &i32| (partition(*number), Start::default());
+        numbers.iter().map(start).collect()
+    }
+
+    fn numbers(unread: &Unread) -> Vec<i32> {
+        unread.all().iter().map(|(_, number)| *number).collect()
+    }
+
+    /// R7: those of an assignment that comes meanwhile go before what waits.
+    #[test]
+    fn what_comes_before_the_reply_is_kept_and_what_was_read_begins_once() {
+        let mut unread = Unread::default();
+        unread.add(vec![], vec![partition(1)]);
+        assert_eq!(unread.ask(7), [partition(1)]);
+        unread.add(vec![partition(2)], vec![partition(3)]);
+        assert_eq!(numbers(&unread), [1, 2, 3]);
+        let begun = unread.answer(Loaded {
+            starts: starts(&[1]),
+            ..Loaded::default()
+        });
+        assert_eq!((begun.len(), numbers(&unread)), (1, vec![2, 3]));
+    }
+
+    /// R1: it may be assigned again, and what was read before that is outdated.
+    #[test]
+    fn what_is_given_back_before_the_reply_does_not_begin() {
+        let mut unread = Unread::default();
+        unread.add(vec![1, 2, 3].into_iter().map(partition).collect(), vec![]);
+        assert_eq!(unread.ask(7).len(), 3);
+        unread.retain(|(_, number)| *number == 3);
+        let begun = unread.answer(Loaded {
+            starts: starts(&[1]),
+            failed: vec![partition(2)],
+            untried: vec![partition(3)],
+        });
+        assert_eq!((begun.len(), numbers(&unread)), (0, vec![3]));
     }
 }
