@@ -37,7 +37,7 @@
 //! | a shut-down drops the retry | all that waits is left, or reported together |
 //! | a limit or a hold of the group, a pause, an interval | count for the turn: no other begins |
 //!
-//! The receipts of puts are with the key, and end when it is done: as [`Ended::GivenUp`](crate::Ended::GivenUp) if a message
+//! The receipts of puts are with the key, and end when it is done: as [`Ended::GivenUp`] if a message
 //! was given up that the key had in hand then, and otherwise as they always do.
 //!
 //! What iterators of the list do is user code. A panic of theirs is caught, and loses the messages that they have, which count

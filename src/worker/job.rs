@@ -12,7 +12,7 @@
 //!
 //! A thread's job borrows the item that the worker holds. A future may outlive any borrow, so its job owns the value, and
 //! gives it back when it is dropped: to its lane, from which the worker takes it before it settles the key or puts it
-//! back. There is one [`Lane`](super::lending::Lane) for each task of the workers.
+//! back. There is one [`Lane`] for each task of the workers.
 
 use std::fmt;
 use std::mem;
