@@ -88,7 +88,7 @@ pub(crate) static WORKLOADS: &[Workload] = &[
     Workload("values-skewed-many-2x2", ValuesSkewedMany, 2, M, VALUES_MANY),
     Workload("values-even-work-2x2", ValuesEvenWork, 2, 200 * K, &[Figure("", "ns/value", 0, SHARDED), EACH]),
     Workload("values-skewed-work-2x2", ValuesSkewedWork, 2, 200 * K, &[Figure("", "ns/value", 0, SHARDED), EACH]),
-    Workload("levels-cycle", LevelsCycle, 1, 2 * M, &[Figure("", "ns/key", 5, LOCK)]),
+    Workload("levels-cycle", LevelsCycle, 1, 2 * M, &[Figure("", "ns/key", 6, LOCK)]),
     Workload("levels-8x8", Levels, 8, M, &[Figure("", "ns/key", 0, LOCK)]),
     Workload("levels-backlog", LevelsBacklog, 1, M, &[
         Figure("", "ns/key", 0, LOCK),
