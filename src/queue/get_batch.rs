@@ -195,7 +195,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> {
         Some(self.fill(self.open.get_unless(parker, stopped)?, up_to.max))
     }
 
-    /// Waits for the first key until `deadline`, and then for more. Takes none if `stopped` returns true.
+    /// Waits for the first key until `deadline`, and then for more. Takes none if `stopped` returns true, also if enough are queued.
     fn linger(
         &self,
         up_to: UpTo,
@@ -207,6 +207,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> {
         // Wakes up to sweep idle keys when that is due.
         let until = || deadline.into_iter().chain(core.next_look()).min();
         loop {
+            if stopped() {
+                return Err(GetError::Empty);
+            }
             while block_unless(&mut Glance::new(core), until(), parker, &stopped).is_none() {
                 if stopped() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                     return Err(GetError::Empty);

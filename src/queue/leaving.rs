@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::leaving::Leaving;
 use crate::keys::node::{Node, Pinned};
 use crate::keys::state::State;
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::catch_panic::{catch_panic, drop_caught};
 use crate::wait::blocking::{block_until, deadline_in};
 use crate::{Ended, Item, Left, LeftReason, Remaining, RetryOnDrop, WorkQueue};
 
@@ -57,10 +57,12 @@ impl<K: Clone + Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> 
             (node.delay.due().is_some() || is_dirty()).then_some(())
         };
         for (Pinned(pin), ()) in &core.pin_group(group, waits) {
-            if let Some(key) = clone(pin.key())
-                && let Some((value, reason)) = core.take_delayed(pin)
-            {
-                taken.push(Left { key, value, reason });
+            let Some(key) = clone(pin.key()) else {
+                continue;
+            };
+            match core.take_delayed(pin) {
+                Some((value, reason)) => taken.push(Left { key, value, reason }),
+                None => drop_caught(key),
             }
         }
         let held = core.take_group(group).into_iter();

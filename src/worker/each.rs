@@ -207,7 +207,9 @@ impl<V> Rest<V> {
 
     /// Returns whether there is one more message for certain.
     fn has_more(&self) -> bool {
-        self.0.as_ref().is_some_and(|messages| messages.have_more())
+        // If that panics, the next message is asked for.
+        let messages = self.0.as_ref();
+        messages.is_some_and(|messages| catch_panic(|| messages.have_more()).unwrap_or(false))
     }
 
     /// Takes it apart again: it did not go back.

@@ -271,6 +271,34 @@ fn workers_that_linger_take_nothing_after_an_abort_and_all_at_a_shut_down() {
     }
 }
 
+#[test] // W10 W4 W8
+fn workers_that_linger_take_nothing_after_an_abort_although_more_than_a_batch_is_queued() {
+    for shut_down in [false, true] {
+        let queue = WorkQueue::new();
+        queue.add_all(0..10);
+        let (calls, begun, go_on) = (Calls::default(), mpsc::channel(), mpsc::channel::<()>());
+        let (noted, go_on_at) = (Arc::clone(&calls), Mutex::new(go_on.1));
+        let running = Workers::new(&queue).concurrency(1).spawn_batches(
+            UpTo::new(2).linger(HOUR),
+            move |jobs: Jobs<'_>| {
+                note(&noted, &jobs);
+                begun.0.send(()).unwrap();
+                _ = go_on_at.lock().unwrap().recv();
+            },
+        );
+        let running = running.unwrap();
+        begun.1.recv().unwrap();
+        if shut_down {
+            queue.shut_down();
+        }
+        running.abort();
+        drop(go_on.0);
+        running.join();
+        assert_eq!(taken(&calls), [[0, 1]], "{shut_down}");
+        assert_eq!(take_all(&queue), [2, 3, 4, 5, 6, 7, 8, 9], "{shut_down}");
+    }
+}
+
 #[tokio::test] // W10 W4 W6
 async fn tasks_that_are_aborted_put_their_batches_back_and_take_no_others() {
     let queue = WorkQueue::new();

@@ -1,6 +1,7 @@
 //! Groups that leave: what they have waiting is taken back, and their end is waited for (G8).
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -273,6 +274,31 @@ fn a_key_whose_group_panics_is_in_no_group_that_can_be_named() {
     queue.add_all(keys("a", 6..9));
     assert_eq!(sorted(queue.take_group(&"a")).len(), 2);
     assert_eq!(take_all(&queue), [("a", 7)]);
+}
+
+/// A group whose hash panics.
+#[derive(Clone, PartialEq, Eq)]
+struct Unhashed;
+
+impl Hash for Unhashed {
+    fn hash<H: Hasher>(&self, _: &mut H) {
+        resume_unwind(Box::new("as intended"));
+    }
+}
+
+#[test] // G8 S15
+fn what_is_delayed_is_taken_back_although_the_hash_of_its_group_panics() {
+    let builder = WorkQueue::builder().group_by(|_: &u32| Unhashed);
+    let queue = builder.merge(merge::append).build().unwrap();
+    queue.entry(1).after(HOUR).put(vec![7]);
+    queue.put(2, vec![8]);
+    let taken = queue.take_group(&Unhashed).unwrap();
+    let taken: Vec<_> = taken
+        .iter()
+        .map(|left| (left.key, left.value.as_deref()))
+        .collect();
+    assert_eq!(taken, [(1, Some(&[7][..]))]);
+    assert_eq!(take_all(&queue), [2]);
 }
 
 #[test] // G8 S1 S12

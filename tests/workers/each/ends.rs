@@ -140,8 +140,8 @@ fn a_message_that_is_taken_and_requeued_is_given_up_and_the_rest_is_tried_from_i
 
 type Calls = Arc<dyn Fn(&'static str) + Send + Sync>;
 
-/// A list whose conversions run a function: of an iterator that begins, returns a message, or is dropped, and of a list
-/// that is collected from several.
+/// A list whose conversions run a function: of an iterator that begins, is asked how much it has, returns a message, or is
+/// dropped, and of a list that is collected from several.
 struct Odd(List, Calls);
 
 struct OddIter(std::vec::IntoIter<u32>, Calls);
@@ -162,6 +162,11 @@ impl Iterator for OddIter {
     fn next(&mut self) -> Option<Self::Item> {
         (self.1)("next");
         Some((self.0.next()?, Arc::clone(&self.1)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.1)("hint");
+        self.0.size_hint()
     }
 }
 
@@ -230,6 +235,7 @@ fn what_an_iterator_that_panics_loses_is_given_up_and_the_worker_goes_on() {
     for way in WAYS {
         for (at, tried) in [
             ("begin", vec![4]),
+            ("hint", vec![1, 4]),
             ("next", vec![4]),
             ("collect", vec![1, 4]),
             ("drop", vec![1, 4]),
