@@ -8,7 +8,7 @@
 //!     parked?         payloads that were dropped while the key was in back-off are read from the stream
 //!     lease, permit
 //!     given up?       only the dead letter is left to store
-//!     suspect?        that is written down before it begins (attempts)
+//!     suspect?        that is written down before it begins (attempts); then again: lease, permit
 //!     handler
 //! ```
 
@@ -20,12 +20,14 @@ use std::time::Duration;
 use async_nats::jetstream::stream::RawMessageErrorKind;
 use futures_util::FutureExt;
 use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::Shared;
 use super::attempts::{self, DIED, FAILED};
 use super::delivery::Delivery;
 use super::load::{GivenUp, Load};
+use super::tenure::Tenure;
 use crate::{Event, dead_letter, key as token};
 
 /// Between two tries of what only the server can do.
@@ -100,15 +102,7 @@ where
         drop(job.take());
         return Verdict::Ok(Outcome::Done);
     }
-    // The permit is taken last, so a hand-over does not wait for keys that wait for the lease.
-    let permit = loop {
-        shared.lease.held().await;
-        let permit = tenure.begin();
-        if permit.is_none() || shared.lease.holds() {
-            break permit;
-        }
-    };
-    let Some(_running) = permit else {
+    let Some(running) = may_begin(&shared, &tenure).await else {
         return skip(&shared, job);
     };
     if let Some(given_up) = job.value().given_up.clone() {
@@ -116,7 +110,8 @@ where
     }
     job.value_mut().moved = false;
     let attempt = failures.saturating_add(deaths).saturating_add(1);
-    if suspect {
+    let attempts = &tenure.attempts;
+    let running = if suspect {
         if attempts::is_guilty(deaths, &shared.config) {
             let given_up = GivenUp {
                 error: format!("the process has ended each time: {deaths} times"),
@@ -124,9 +119,19 @@ where
             };
             return give_up(&shared, name, &token, job, ready, given_up).await;
         }
-        let attempts = &tenure.attempts;
         attempts.begin(&shared, tenure.fence, &token, deaths).await;
-    }
+        // The lease may have run out while the server did not reply.
+        drop(running);
+        may_begin(&shared, &tenure).await
+    } else {
+        Some(running)
+    };
+    let Some(_running) = running else {
+        if !tenure.is_lost() {
+            attempts.end(&shared, tenure.fence, &token).await;
+        }
+        return skip(&shared, job);
+    };
     let delivery = Delivery {
         key: key.clone(),
         tenure: Arc::clone(&tenure),
@@ -152,7 +157,6 @@ where
         // The partition is handed over without it.
         () = tenure.cancelled() => None,
     };
-    let attempts = &tenure.attempts;
     if suspect && !tenure.is_lost() {
         attempts.end(&shared, tenure.fence, &token).await;
     }
@@ -170,6 +174,20 @@ where
         attempt: failures.saturating_add(1),
     };
     settle(&shared, name, &token, job, tried, verdict).await
+}
+
+/// Waits until a delivery may begin. `None`: the tenure has ended.
+///
+/// What waits after this has to call it again before the handler.
+async fn may_begin(shared: &Shared, tenure: &Tenure) -> Option<OwnedSemaphorePermit> {
+    loop {
+        shared.lease.held().await;
+        // The permit is taken last, so a hand-over does not wait for keys that wait for the lease.
+        let permit = tenure.begin();
+        if permit.is_none() || shared.lease.holds() {
+            return permit;
+        }
+    }
 }
 
 /// A delivery that has ended.
