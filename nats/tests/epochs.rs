@@ -1,17 +1,21 @@
 //! N14: epochs and fences only grow, whatever is deleted, however many keys fail, and if a clock steps back.
 
 mod common;
+#[path = "common/swallow.rs"]
+mod swallow;
 
 use std::collections::BTreeMap;
 use std::future::ready;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::jetstream;
-use keyqueue_nats::{Config, Producer, Verdict, create, repartition};
+use keyqueue_nats::{Config, Outcome, Producer, Verdict, create, repartition};
 use servers::nats::Server;
 use servers::until;
+use tokio::time::sleep;
 
 use common::{Log, Replica, config, count, created, drained, logged, seen, stored};
+use swallow::Swallow;
 
 const KEYS: usize = 40;
 
@@ -100,6 +104,34 @@ async fn the_bucket_is_made_again_after_its_replicas_were_killed() {
 #[tokio::test]
 async fn the_bucket_is_made_again_while_a_replica_runs() {
     a_clock_that_steps_back(End::Runs).await;
+}
+
+/// N10: it does not take the revisions of the former bucket for ones that it has not seen.
+#[tokio::test]
+async fn a_bucket_that_was_made_again_is_watched_once() {
+    let config = Config {
+        lease: Duration::from_secs(4),
+        ..config()
+    };
+    let Some((server, _, _)) = created(&config).await else {
+        return;
+    };
+    let proxy = Swallow::start(server.url()).await;
+    let replica = logged(proxy.client().await, &config, "a", &Log::default(), |_| {
+        ready(Verdict::Ok(Outcome::Done))
+    })
+    .await;
+    let fleet = &replica.fleet;
+    until("it owns", async || !fleet.owned().is_empty()).await;
+    made_again(&server, &config).await;
+    until("it notices", async || fleet.owned().is_empty()).await;
+    until("it owns again", async || !fleet.owned().is_empty()).await;
+    proxy.lose(usize::MAX - 1);
+    sleep(config.lease).await;
+    let requests = proxy.requests().into_iter();
+    let watches = |to: &String| to.contains("CONSUMER.CREATE.KV_WORK-owners");
+    let watches = requests.filter(watches).count();
+    assert!(watches < 2, "it was watched again {watches} times");
 }
 
 /// The epochs are as high as before because their base was raised. That of the partitions of another number is not.

@@ -129,6 +129,8 @@ impl Driver {
             .for_each(|fence| self.shared.forget_stalled(fence));
         self.tasks.abort_all();
         self.steps.clear();
+        // Relaxed: a number. The new bucket's revisions may be lower: the watcher would never show this one.
+        self.bucket.written.store(0, Relaxed);
         self.shared.tell(Event::Suspended {
             reason: format!("the bucket {} was made again", self.bucket.store.name),
         });
