@@ -19,6 +19,14 @@ use swallow::Swallow;
 
 const KEYS: usize = 40;
 
+fn one_retry() -> Config {
+    Config {
+        max_retries: Some(1),
+        dead_letters: Some("dead".into()),
+        ..one()
+    }
+}
+
 /// A replica that has taken over the keys that a killed one had received, and is cut off while it writes down which of them it has in hand.
 struct CutOff {
     server: Server,
@@ -33,11 +41,7 @@ struct CutOff {
 
 impl CutOff {
     async fn new() -> Option<CutOff> {
-        let config = Config {
-            max_retries: Some(1),
-            dead_letters: Some("dead".into()),
-            ..one()
-        };
+        let config = one_retry();
         let (server, client, producer) = created(&config).await?;
         let batch = (0..KEYS).map(|n| (format!("key-{n}"), String::new()));
         stored(&producer, batch).await;
@@ -119,4 +123,32 @@ async fn a_replica_that_was_cut_off_begins_when_it_has_renewed_its_lease() {
     cut_off.proxy.lose_named(None);
     drained(&cut_off.server, &cut_off.config).await;
     cut_off.replica.leave().await;
+}
+
+/// N15: a key that was to begin when its partition was handed over does not count as in hand.
+#[tokio::test]
+async fn a_key_that_is_handed_over_while_it_is_written_down() {
+    let config = one_retry();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    producer.add("key", "").await.unwrap();
+    // The first death is not counted.
+    for name in ["a", "b"] {
+        let log = Log::default();
+        let killed = logged(client.clone(), &config, name, &log, |_| pending()).await;
+        until("it runs", async || count(&log, "key") == 1).await;
+        killed.running.abort();
+    }
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    proxy.lose_named(Some(".d.0.key"));
+    let writes = || {
+        let requests = proxy.requests().into_iter();
+        requests.filter(|to| to.contains(".d.0.key")).count()
+    };
+    let replica = logged(proxy.client().await, &config, "c", &log, |_| ready(DONE)).await;
+    until("its delivery is written down", async || writes() == 1).await;
+    proxy.lose_named(None);
+    replica.leave().await;
+    assert_eq!((count(&log, "key"), writes()), (0, 2));
 }
