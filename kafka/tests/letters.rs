@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Notes, builder, cluster, produce, run, until};
+use common::{Cluster, Notes, builder, cluster, produce, run, until};
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
 use keyqueue_kafka::{Builder, Outcome, Place, Verdict};
+use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tokio::time::sleep;
 
 fn seen(letters: &Letters) -> Vec<String> {
     let letters = letters.read().expect("the letters");
@@ -154,6 +156,57 @@ async fn a_letter_has_the_beginning_of_an_error_that_is_larger_than_a_record_may
         "{count}"
     );
     run.end().await.expect("an end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
+async fn letters_are_read_after_an_outage_of_their_brokers() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    produce(&cluster, &[(Some("a"), Some("1"))]).await;
+    let settings = builder(&cluster).dead_letters("dead");
+    let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
+    until("a letter", || run.consumer.status().dead_letters == 1).await;
+    let letters = Arc::new(run.consumer.dead_letters().expect("there is a topic"));
+    let seen = async || {
+        let letters = Arc::clone(&letters);
+        blocking(move || seen(&letters)).await.len()
+    };
+    assert_eq!(seen().await, 1);
+    cluster.broker_down(1).expect("a broker");
+    // What was read is not fresh any more.
+    sleep(Duration::from_secs(1)).await;
+    let down = Arc::clone(&letters);
+    let read = blocking(move || down.read()).await;
+    assert!(read.is_err());
+    cluster.broker_up(1).expect("a broker");
+    produce(&cluster, &[(Some("a"), Some("2"))]).await;
+    until("another letter", || run.consumer.status().dead_letters == 2).await;
+    assert_eq!(seen().await, 2);
+    run.end().await.expect("an end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
+async fn letters_are_read_while_another_broker_is_down() {
+    let cluster = Cluster::new(2).expect("a mock cluster");
+    for topic in ["topic", "dead"] {
+        cluster.create_topic(topic, 1, 1).expect("a topic");
+        let led = cluster.partition_leader(topic, 0, Some(1));
+        led.expect("a partition");
+    }
+    produce(&cluster, &[(Some("a"), Some("1"))]).await;
+    let settings = builder(&cluster).dead_letters("dead");
+    let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
+    until("a letter", || run.consumer.status().dead_letters == 1).await;
+    let consumer = run.consumer.clone();
+    run.end().await.expect("an end");
+    // Each client looks for the group there.
+    let group = MockCoordinator::Group("group".to_owned());
+    cluster.coordinator(group, 2).expect("a coordinator");
+    cluster.broker_down(2).expect("a broker");
+    for _ in 0..10 {
+        let letters = consumer.dead_letters().expect("there is a topic");
+        assert_eq!(blocking(move || seen(&letters)).await.len(), 1);
+    }
 }
 
 /// A limiter that panics when it is told of a success.

@@ -85,7 +85,6 @@ pub struct Letters {
 
 #[derive(Default)]
 struct State {
-    client: Option<Arc<BaseConsumer>>,
     /// Of each partition, the offset that is read next.
     next: HashMap<i32, i64>,
     /// By their names.
@@ -230,17 +229,15 @@ impl Letters {
     }
 
     /// Reads on to the end of each partition; with a producer, to that of what is committed or not.
+    ///
+    /// The client ends with the look: between two looks nobody would poll it, and each connection that fails would stay in its queue.
     fn catch_up(
         &self,
         state: &mut State,
         producer: Option<&BaseProducer>,
     ) -> Result<(), KafkaError> {
         let end = Instant::now() + PATIENCE;
-        let client = match state.client.take() {
-            Some(client) => client,
-            None => Arc::new(self.reading.create()?),
-        };
-        state.client = Some(Arc::clone(&client));
+        let client: BaseConsumer = self.reading.create()?;
         let metadata = client.fetch_metadata(Some(&self.topic), PATIENCE)?;
         let (mut list, mut left) = (TopicPartitionList::new(), BTreeSet::new());
         let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
@@ -269,20 +266,25 @@ impl Letters {
             }
         }
         client.assign(&list)?;
+        let mut last = KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut);
         while !left.is_empty() {
-            let late = KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut);
             let within = end.saturating_duration_since(Instant::now());
-            match client.poll(within).ok_or(late)? {
+            let Some(polled) = client.poll(within) else {
+                return Err(last);
+            };
+            match polled {
                 Ok(message) => {
                     state.next.insert(message.partition(), message.offset() + 1);
                     self.note(&message, state);
                 }
                 Err(KafkaError::PartitionEOF(partition)) => _ = left.remove(&partition),
-                Err(error) => return Err(error),
+                Err(fatal @ KafkaError::MessageConsumptionFatal(_)) => return Err(fatal),
+                // Of a broker that is down, for example: that of the partition may be another one.
+                Err(error) => last = error,
             }
         }
         state.read = Some(Instant::now());
-        client.assign(&TopicPartitionList::new())
+        Ok(())
     }
 
     /// Notes a record of the topic: a letter of this group, a mark, or neither.
