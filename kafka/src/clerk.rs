@@ -17,6 +17,7 @@ use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::{Offset, TopicPartitionList};
 
 use crate::client::{self, Client, Partition};
+use crate::config::Reset;
 use crate::metadata;
 use crate::native;
 use crate::shared::Shared;
@@ -250,6 +251,9 @@ fn load(
 }
 
 /// Where a partition begins: at what is committed, or at an end of the log.
+///
+/// A committed offset that is out of range is left to librdkafka only if it begins at the start then. It would go on at the end
+/// without a commit of where that is, or stop.
 fn start(
     client: &Client,
     shared: &Shared,
@@ -260,17 +264,33 @@ fn start(
     committed.error()?;
     let (topic, partition) = (committed.topic(), committed.partition());
     let watermarks = || client.fetch_watermarks(topic, partition, within);
+    let begins_at = |base: i64, is_end| Start {
+        base: u64::try_from(base).unwrap_or(0),
+        is_end,
+        ..Start::default()
+    };
     let offset = match committed.offset() {
-        Offset::Offset(offset) if offset >= 0 => offset,
-        _ => {
+        Offset::Offset(offset) if offset >= 0 => Some(offset),
+        _ => None,
+    };
+    let offset = match (offset, shared.reset) {
+        (Some(offset), Reset::Earliest) => offset,
+        (offset, reset) => {
             let (low, high) = watermarks()?;
-            let is_end = shared.settings.begins_at_the_end();
-            let base = u64::try_from(if is_end { high } else { low }).unwrap_or(0);
-            return Ok(Start {
-                base,
-                is_end,
-                ..Start::default()
-            });
+            match (offset, reset) {
+                (Some(offset), _) if (low..=high).contains(&offset) => offset,
+                (Some(_), Reset::Error) => {
+                    let error = RDKafkaErrorCode::OffsetOutOfRange;
+                    return Err(KafkaError::OffsetFetch(error));
+                }
+                (offset, Reset::Latest) => {
+                    if let Some(offset) = offset {
+                        tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, high, "the committed offset is out of range: the partition begins at the end");
+                    }
+                    return Ok(begins_at(high, true));
+                }
+                (_, Reset::Earliest | Reset::Error) => return Ok(begins_at(low, false)),
+            }
         }
     };
     let base = offset as u64;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
 
 use crate::consumer::Consumer;
 use crate::metadata::Metadata;
@@ -100,6 +101,14 @@ pub struct Builder {
     pub(crate) stalled_after: Duration,
     pub(crate) linger: Duration,
     pub(crate) brokers_session: Duration,
+}
+
+/// Where a partition begins whose committed offset is out of range. Without a committed offset, `Error` counts as `Earliest`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reset {
+    Earliest,
+    Latest,
+    Error,
 }
 
 /// Properties that would take from the consumer what it does itself, and what is wrong with setting them.
@@ -349,10 +358,14 @@ impl Builder {
         check("dead_letters", &letters, !is_read, rule)
     }
 
-    /// Whether a group that has committed nothing begins with what comes next.
-    pub(crate) fn begins_at_the_end(&self) -> bool {
-        let reset = self.client.get("auto.offset.reset");
-        reset.is_some_and(|reset| ["latest", "largest", "end"].contains(&reset))
+    /// What librdkafka makes of `auto.offset.reset`, of which it takes many spellings.
+    pub(crate) fn reset(&self) -> Result<Reset, KafkaError> {
+        let native = self.client.create_native_config()?;
+        Ok(match native.get("auto.offset.reset")?.as_str() {
+            "largest" => Reset::Latest,
+            "error" => Reset::Error,
+            _ => Reset::Earliest,
+        })
     }
 }
 

@@ -53,6 +53,8 @@ impl Consumer {
         };
         let client = Client::from_config_and_context(&settings.client, context);
         let mut client = client.map_err(Error::client("creating the client"))?;
+        let reset = settings.reset();
+        let reset = reset.map_err(Error::client("reading the settings"))?;
         let ring = Arc::clone(&bell);
         client.set_nonempty_callback(move || ring.ring());
         let letters = settings.dead_letters.as_ref();
@@ -68,6 +70,7 @@ impl Consumer {
         let shared = Shared {
             lease: Arc::new(lease),
             metadata: Mutex::new(settings.metadata),
+            reset,
             settings,
             queue,
             letters: letters.transpose()?,

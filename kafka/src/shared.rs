@@ -9,7 +9,7 @@ use keyqueue::limiter::{NoLimit, RateLimiter};
 
 use crate::bell::Bell;
 use crate::client::{Errors, Partition};
-use crate::config::{Builder, Exhausted, Place};
+use crate::config::{Builder, Exhausted, Place, Reset};
 use crate::dead_letter::Writer;
 use crate::key::{Backlog, Key};
 use crate::lease::Lease;
@@ -31,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) unread: Mutex<Vec<Partition>>,
     pub(crate) errors: Arc<Errors>,
     pub(crate) metadata: Mutex<Metadata>,
+    pub(crate) reset: Reset,
     pub(crate) stop: Mutex<Stop>,
 }
 

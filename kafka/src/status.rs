@@ -35,8 +35,9 @@ pub struct Status {
     pub remembered: u64,
     /// Commits of partitions that failed.
     pub commit_errors: u64,
-    /// Partitions, with their topics, of which it cannot be read where they begin: they have no leader, or it does not reply. They begin
-    /// when it can be. `last_error` may say why.
+    /// Partitions, with their topics, of which it cannot be read where they begin: they have no leader, it does not reply, or the
+    /// committed offset is out of range and `auto.offset.reset` is `error`. They begin when it can be; one whose offset goes out of range
+    /// later, when it is assigned again. `last_error` may say why.
     pub unread: Vec<(String, i32)>,
     /// The last error that the client has reported.
     pub last_error: Option<String>,

@@ -9,8 +9,10 @@ use common::{
     Cluster, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text, until,
 };
 use keyqueue_kafka::{Builder, PartitionStatus, Record, Room};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::time::sleep;
 
 fn noting(builder: Builder) -> (Run, Notes) {
@@ -132,24 +134,79 @@ async fn a_partition_that_has_not_begun_can_be_given_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
 async fn a_group_that_begins_at_the_end_gets_what_comes_while_it_has_no_member() {
-    let cluster = cluster(2);
-    produce(&cluster, &[(Some("a"), Some("before"))]).await;
+    // As librdkafka reads it.
+    for end in ["latest", "Largest", "END"] {
+        let cluster = cluster(2);
+        produce(&cluster, &[(Some("a"), Some("before"))]).await;
+        let settings = || builder(&cluster).set("auto.offset.reset", end);
+        let (first, notes) = noting(settings());
+        until("it is assigned", || partitions(&first).len() == 2).await;
+        first.end().await.expect("no error");
+        for partition in 0..2 {
+            produce_to(&cluster, partition, &[(Some("a"), Some("between"))]).await;
+        }
+        let (second, of_second) = noting(settings());
+        until("both", || of_second.len() == 2).await;
+        second.end().await.expect("no error");
+        let mut all = of_second.all();
+        all.sort_unstable();
+        assert_eq!(
+            (notes.len(), all),
+            (0, vec!["0 between".into(), "1 between".into()])
+        );
+    }
+}
+
+/// A log of ten records in a group that has committed an offset far behind them.
+async fn beyond_the_log() -> Cluster {
+    let cluster = cluster(1);
+    produce(&cluster, &[(Some("a"), Some("before")); 10]).await;
+    let committing: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", cluster.bootstrap_servers())
+        .set("group.id", "group")
+        .create()
+        .expect("a client");
+    let mut list = TopicPartitionList::new();
+    let offset = Offset::Offset(1000);
+    list.add_partition_offset("topic", 0, offset).expect("one");
+    committing
+        .commit(&list, CommitMode::Sync)
+        .expect("a commit");
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
+async fn a_group_whose_offset_is_out_of_range_gets_what_comes_while_it_has_no_member() {
+    let cluster = beyond_the_log().await;
     let settings = || builder(&cluster).set("auto.offset.reset", "latest");
     let (first, notes) = noting(settings());
-    until("it is assigned", || partitions(&first).len() == 2).await;
+    until("it is assigned", || partitions(&first).len() == 1).await;
     first.end().await.expect("no error");
-    for partition in 0..2 {
-        produce_to(&cluster, partition, &[(Some("a"), Some("between"))]).await;
-    }
+    produce(&cluster, &[(Some("a"), Some("between")); 5]).await;
     let (second, of_second) = noting(settings());
-    until("both", || of_second.len() == 2).await;
+    until("all", || of_second.len() == 5).await;
     second.end().await.expect("no error");
-    let mut all = of_second.all();
-    all.sort_unstable();
-    assert_eq!(
-        (notes.len(), all),
-        (0, vec!["0 between".into(), "1 between".into()])
-    );
+    assert_eq!((notes.len(), of_second.len()), (0, 5));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
+async fn an_offset_that_is_out_of_range_is_named_if_that_is_an_error() {
+    let cluster = beyond_the_log().await;
+    let (run, notes) = noting(builder(&cluster).set("auto.offset.reset", "error"));
+    let is_named = || {
+        let status = run.consumer.status();
+        let error = status.last_error.unwrap_or_default();
+        status.unread == [("topic".to_owned(), 0)] && error.contains("topic [0]")
+    };
+    until("it has a name", is_named).await;
+    produce(&cluster, &[(Some("a"), Some("x")); 1000]).await;
+    until("it begins", || notes.len() == 10).await;
+    assert_eq!(run.consumer.status().unread, []);
+    // So, too, if that happens later.
+    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE;
+    cluster.request_errors(RDKafkaApiKey::Fetch, &[error]);
+    until("it has a name", is_named).await;
+    run.end().await.expect("no error");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer;
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{BorrowedMessage, Message};
 use smallvec::smallvec;
 
@@ -43,8 +44,8 @@ impl Driver {
         let (mut busy, mut full) = (false, false);
         let mut read = Vec::new();
         let mut seeks = Vec::new();
-        let mut errors = Vec::new();
-        for (slot, assigned) in &self.partitions {
+        let mut has_failed = false;
+        for (slot, assigned) in &mut self.partitions {
             if assigned.tenure.is_revoked() {
                 continue;
             }
@@ -77,7 +78,14 @@ impl Driver {
                             (of_this, bytes_of_this) = (of_this + 1, bytes_of_this + weight);
                             read.push(record);
                         }
-                        Some(Err(error)) => errors.push(error),
+                        Some(Err(error)) => {
+                            let of = &assigned.tenure;
+                            let text = format!("{} [{}]: {error}", of.topic, of.partition);
+                            self.shared.errors.note(text);
+                            let stands = RDKafkaErrorCode::AutoOffsetReset;
+                            assigned.stands |= error.rdkafka_error_code() == Some(stands);
+                            has_failed = true;
+                        }
                     }
                 }
                 busy |= !read.is_empty();
@@ -104,11 +112,10 @@ impl Driver {
         for (slot, from) in seeks {
             self.read_again(slot, from);
         }
-        for error in errors {
-            // A fatal one is found by the next look.
-            if self.note_error(error).is_err() {
-                self.next_look = now;
-            }
+        if has_failed {
+            // A fatal error is found by the next look.
+            self.next_look = now;
+            self.show_tenures();
         }
         match (busy, full) {
             (true, _) => Turn::Busy,

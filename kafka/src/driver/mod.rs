@@ -91,6 +91,8 @@ struct Assigned {
     queue: PartitionQueue<Context>,
     /// It has to be read again from here, which the client has refused until now.
     seek: Option<u64>,
+    /// Its offset has gone out of range, and `auto.offset.reset` is `error`: the client reads it no further.
+    stands: bool,
 }
 
 impl Driver {

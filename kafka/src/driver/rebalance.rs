@@ -182,6 +182,7 @@ impl Driver {
             tenure: self.shared.tenure((topic, partition, slot), start),
             queue,
             seek: None,
+            stands: false,
         };
         self.partitions.insert(slot, assigned);
     }
@@ -353,10 +354,12 @@ impl Driver {
     }
 
     pub(super) fn show_tenures(&self) {
-        let tenures = self.partitions.values();
-        *lock(&self.shared.tenures) = tenures
+        let tenures = || self.partitions.values();
+        *lock(&self.shared.tenures) = tenures()
             .map(|assigned| Arc::clone(&assigned.tenure))
             .collect();
-        *lock(&self.shared.unread) = self.unread.all();
+        let place = |of: &Assigned| (of.tenure.topic.to_string(), of.tenure.partition);
+        let stand = tenures().filter(|of| of.stands).map(place);
+        *lock(&self.shared.unread) = self.unread.all().into_iter().chain(stand).collect();
     }
 }
