@@ -101,10 +101,10 @@ counts! {
 }
 
 impl Shared {
-    pub(crate) fn tenure(&self, place: (Arc<str>, i32, u32), start: Start) -> Arc<Tenure> {
+    pub(crate) fn tenure(&self, place: (Arc<str>, i32, u32), start: Start) -> Tenure {
         let by_key = matches!(self.settings.order, OrderBy::Key);
         let (bell, lease) = (Arc::clone(&self.bell), Arc::clone(&self.lease));
-        Arc::new(Tenure::new(place, by_key, start, bell, lease))
+        Tenure::new(place, by_key, start, bell, lease)
     }
 
     pub(crate) fn limiter(&self) -> &dyn RateLimiter<Place> {

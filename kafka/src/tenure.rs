@@ -14,6 +14,9 @@
 //! The gate: a worker adds to `running` and then looks at `revoked`; the driver sets `revoked` and then looks at `running`. All four are
 //! `SeqCst`, so at least one of them sees the other: either the worker does not enter, or the driver waits for it.
 //!
+//! A partition that is [read again](crate::driver) without a new assignment gets another tenure [behind](Tenure::behind) the one that is
+//! revoked: it runs and is cancelled with the handlers of that one.
+//!
 //! One lock has what is held, what is remembered, and the position, so that a snapshot is of one moment.
 
 mod held;
@@ -54,6 +57,8 @@ pub(crate) struct Tenure {
     crowded: AtomicBool,
     bell: Arc<Bell>,
     lease: Arc<Lease>,
+    /// Those before it under the same assignment, whose handlers ran when the partition was read again.
+    earlier: Vec<Arc<Tenure>>,
 }
 
 struct State {
@@ -159,7 +164,16 @@ impl Tenure {
             crowded: AtomicBool::new(false),
             bell,
             lease,
+            earlier: Vec::new(),
         }
+    }
+
+    /// Takes over the handlers of the tenure before it under the same assignment, which is revoked: this one has ended when those have.
+    pub(crate) fn behind(mut self, before: &Arc<Tenure>) -> Self {
+        let earlier = before.earlier.iter().chain([before]);
+        let runs = earlier.filter(|tenure| tenure.running_here() > 0);
+        self.earlier = runs.cloned().collect();
+        self
     }
 
     /// Notes that these records were read, in order, and returns what was found of each: up to the first that is out of order.
@@ -247,7 +261,13 @@ impl Tenure {
         (!self.revoked.load(Ordering::SeqCst)).then_some(running)
     }
 
+    /// The handlers that run, with those of earlier tenures.
     pub(crate) fn running(&self) -> usize {
+        let earlier = self.earlier.iter().map(|tenure| tenure.running_here());
+        self.running_here() + earlier.sum::<usize>()
+    }
+
+    fn running_here(&self) -> usize {
         // Ordering: SeqCst; the gate of the header.
         self.running.load(Ordering::SeqCst)
     }
@@ -267,6 +287,7 @@ impl Tenure {
     /// Cancels the handlers that run, at their next await point. For a tenure that is revoked.
     pub(crate) fn cancel(&self) {
         self.cancel.close();
+        self.earlier.iter().for_each(|tenure| tenure.cancel.close());
     }
 
     /// Is ready when the tenure is cancelled.

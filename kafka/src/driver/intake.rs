@@ -161,13 +161,14 @@ impl Driver {
         };
         let place = (Arc::clone(&old.topic), old.partition, slot);
         let offset = start.offset();
-        assigned.tenure = self.shared.tenure(place, start);
+        // Before a look at what runs, so that no other handler of it begins after that.
+        old.revoke();
+        assigned.tenure = Arc::new(self.shared.tenure(place, start).behind(&old));
         let sought = self.client.seek(&old.topic, old.partition, offset, SEEK);
         assigned.seek = sought.is_err().then_some(from);
         if let Err(error) = sought {
             tracing::warn!(target: "keyqueue_kafka", %error, "a seek is refused, and tried again");
         }
-        old.revoke();
         self.forget(&old);
         self.show_tenures();
     }

@@ -179,7 +179,7 @@ impl Driver {
             .entry((Arc::clone(&topic), partition))
             .or_insert(slots);
         let assigned = Assigned {
-            tenure: self.shared.tenure((topic, partition, slot), start),
+            tenure: Arc::new(self.shared.tenure((topic, partition, slot), start)),
             queue,
             seek: None,
             stands: false,

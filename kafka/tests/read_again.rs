@@ -1,0 +1,104 @@
+//! What runs when a partition is read again, because a record came out of order: on librdkafka's mock cluster.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Cluster, Notes, Run, builder, cluster, produce_to, run, until};
+use keyqueue_kafka::{Doing, Record};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tokio::time::sleep;
+
+/// The handlers of a partition.
+#[derive(Clone, Default)]
+struct Handlers {
+    begun: Notes,
+    is_open: Arc<AtomicBool>,
+    now: [Arc<AtomicUsize>; 2],
+    most: Arc<AtomicUsize>,
+}
+
+/// Ends with the handler, also with one that is cancelled.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Handlers {
+    /// Runs members whose handlers wait.
+    fn run(&self, cluster: &Cluster) -> Run {
+        let handlers = self.clone();
+        run(builder(cluster), move |record: Record| {
+            let handlers = handlers.clone();
+            async move {
+                let partition = record.partition();
+                let now = &handlers.now[partition as usize];
+                let count = 1 + now.fetch_add(1, Ordering::SeqCst);
+                let _running = Running(Arc::clone(now));
+                handlers.most.fetch_max(count, Ordering::SeqCst);
+                handlers.begun.add(partition.to_string());
+                while !handlers.is_open.load(Ordering::SeqCst) {
+                    sleep(Duration::from_millis(2)).await;
+                }
+            }
+        })
+    }
+}
+
+/// Runs a member whose handlers wait, and has its partitions read again meanwhile.
+async fn read_again(handlers: &Handlers, partitions: i32) -> (Cluster, Run) {
+    let cluster = cluster(partitions);
+    for partition in 0..partitions {
+        produce_to(&cluster, partition, &[(Some("a"), Some("x"))]).await;
+    }
+    let run = handlers.run(&cluster);
+    let all = partitions as usize;
+    until("they run", || handlers.begun.len() == all).await;
+    // The client begins at the start of the log again.
+    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE;
+    cluster.request_errors(RDKafkaApiKey::Fetch, &[error]);
+    until("what came again waits", || {
+        let status = run.consumer.status().partitions;
+        let mut oldest = status.iter().filter_map(|of| of.oldest.as_ref());
+        status.len() == all && oldest.all(|oldest| oldest.doing == Doing::Waiting)
+    })
+    .await;
+    (cluster, run)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R6
+async fn what_runs_when_a_partition_is_read_again_has_ended_when_another_member_begins() {
+    let handlers = Handlers::default();
+    let (cluster, first) = read_again(&handlers, 2).await;
+    let second = handlers.run(&cluster);
+    let of_first = || first.consumer.status().partitions;
+    until("one is wanted back", || {
+        of_first().len() == 1 || of_first().iter().any(|of| of.is_leaving)
+    })
+    .await;
+    sleep(Duration::from_millis(500)).await;
+    // Not before its handler has ended.
+    assert_eq!(of_first().len(), 2);
+    handlers.is_open.store(true, Ordering::SeqCst);
+    until("each is repeated", || handlers.begun.len() == 4).await;
+    assert_eq!(handlers.most.load(Ordering::SeqCst), 1);
+    for run in [first, second] {
+        run.end().await.expect("no error");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn what_runs_when_a_partition_is_read_again_is_cancelled_with_its_assignment() {
+    let handlers = Handlers::default();
+    let (cluster, run) = read_again(&handlers, 1).await;
+    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID;
+    cluster.request_errors(RDKafkaApiKey::Heartbeat, &[error]);
+    until("it is repeated", || handlers.begun.len() == 2).await;
+    assert_eq!(handlers.most.load(Ordering::SeqCst), 1);
+    run.drop_future();
+}
