@@ -12,7 +12,8 @@ pub struct Ended {
     pub dead_letters: u64,
     /// Records that were skipped, as their topic says.
     pub skipped: u64,
-    /// Records that were in memory and had not begun, or wait for a retry: others read them.
+    /// Records that were in memory at the end and are not finished: they had not begun, wait for a retry, or were cancelled then. Others
+    /// read them.
     pub left: usize,
     /// Records whose handlers were cancelled in this run, because a limit had passed or an assignment was lost: others repeat them.
     pub cancelled: u64,

@@ -13,7 +13,7 @@ use super::{Assigned, Driver, after};
 use crate::clerk::{Job, Loaded, Of};
 use crate::client::{self, Event, Partition};
 use crate::tenure::{Start, Tenure};
-use crate::{Ended, Error, PartitionStatus, lock};
+use crate::{Ended, Error, PartitionStatus, lock, work};
 
 /// How long the last commit of a tenure is tried, beyond the limit of its revocation. It is not waited for longer.
 const COMMIT: Duration = Duration::from_secs(10);
@@ -310,12 +310,16 @@ impl Driver {
         unassigned.or_else(|error| self.note_error(error))
     }
 
-    /// Takes the records of a tenure that has ended out of the queue, so that they need no memory until their keys' turns.
+    /// Takes the records of a tenure that has ended out of the queue, so that they need no memory until their keys' turns, and has the
+    /// limiter forget those that have failed: others finish them.
     pub(super) fn forget(&self, tenure: &Tenure) {
         let held = tenure.clear();
         PartitionStatus::show_gone(tenure, &self.shared.settings.group);
         self.shared.counts.discarded.add(held.len() as u64);
         for record in held {
+            if record.is_troubled() {
+                work::forget(&self.shared, &record);
+            }
             self.shared
                 .queue
                 .remove(&self.shared.settings.order.key(&record));

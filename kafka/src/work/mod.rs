@@ -230,7 +230,7 @@ fn backoff(shared: &Shared, record: &Inner) -> Duration {
 }
 
 /// Tells the limiter that the record has no failures any more. It may panic, too.
-fn forget(shared: &Shared, record: &Inner) {
+pub(crate) fn forget(shared: &Shared, record: &Inner) {
     let forget = || shared.limiter().forget(&place(record));
     _ = std::panic::catch_unwind(AssertUnwindSafe(forget));
 }
