@@ -11,6 +11,9 @@
 //! | in a later list, new or with another version | a change |
 //! | known before, but not in the list | a change |
 //! | applied or deleted | a change |
+//!
+//! A list that is interrupted begins again. Its objects have been reported, so they are known, and map to what they
+//! mapped to before as well: only the end of a list tells what an object does not map to any more.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -80,7 +83,9 @@ where
                 changes
             }
             Event::Init => {
-                self.listed = HashMap::new();
+                for (object, interrupted) in mem::take(&mut self.listed) {
+                    self.remember(object, interrupted);
+                }
                 Vec::new()
             }
             Event::InitApply(object) => {
@@ -101,6 +106,20 @@ where
                     .iter()
                     .flat_map(|(object, old)| self.former(object, old));
                 former.collect()
+            }
+        }
+    }
+
+    /// Adds what an object of an interrupted list maps to.
+    fn remember(&mut self, object: ObjectRef<T>, interrupted: Known<K>) {
+        let known = self.known.entry(object).or_insert(Known {
+            version: None,
+            targets: Vec::new(),
+        });
+        known.version = interrupted.version;
+        for target in interrupted.targets {
+            if !known.targets.contains(&target) {
+                known.targets.push(target);
             }
         }
     }

@@ -97,3 +97,25 @@ fn what_related_objects_map_to_and_mapped_to_is_reported() {
     assert_eq!(next(Event::Delete(secret("s", "5", &["e"]))), "+b +e");
     assert_eq!(next(Event::Apply(secret("s", "6", &["a"]))), "+a"); // forgotten
 }
+
+/// K3, K4: a list has pages, and is interrupted if the next one cannot be had.
+#[test]
+fn what_only_an_interrupted_list_had_is_reported_again() {
+    let mut related = Related::new((), targets);
+    let mut next = |event: Event<Secret>| written(&related.event(event));
+    assert_eq!(next(Event::Init), "");
+    assert_eq!(next(Event::InitApply(secret("s", "1", &["a"]))), "a");
+    assert_eq!(next(Event::Init), "");
+    assert_eq!(next(Event::InitApply(secret("t", "2", &["b"]))), "b");
+    assert_eq!(next(Event::InitDone), "+a"); // "s" has vanished
+    assert_eq!(next(Event::Init), "");
+    assert_eq!(next(Event::InitApply(secret("t", "3", &["c"]))), "+c");
+    assert_eq!(next(Event::InitApply(secret("u", "4", &["d"]))), "+d");
+    assert_eq!(next(Event::Init), "");
+    assert_eq!(next(Event::InitApply(secret("t", "3", &["c"]))), "c"); // as it was reported
+    assert_eq!(next(Event::InitApply(secret("u", "4", &["d"]))), "d");
+    assert_eq!(next(Event::Init), "");
+    assert_eq!(next(Event::InitApply(secret("t", "5", &["e"]))), "+e");
+    // "t" maps to neither "b" nor "c" any more, and "u" has vanished: each once.
+    assert_eq!(next(Event::InitDone), "+b +c +d");
+}
