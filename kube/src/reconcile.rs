@@ -59,8 +59,11 @@ where
         let attempt = job.attempt();
         let cause = job.value_mut();
         let object_ref = cause.object.clone();
-        let Some(object) = self.store.get(&object_ref) else {
-            if cause.is_asked_for() {
+        let is_asked_for = cause.is_asked_for();
+        // A deletion alone reconciles nothing: what replaces the deleted object is a change, which may have to be quiet.
+        let found = self.store.get(&object_ref);
+        let Some(object) = found.filter(|_| is_asked_for || !cause.was_gone) else {
+            if is_asked_for {
                 self.publish(Err(Error::ObjectNotFound(Box::new(object_ref.erase()))))
                     .await;
             }

@@ -9,7 +9,7 @@ use kube_runtime::reflector::ObjectRef;
 use kube_runtime::watcher::Config;
 
 use crate::probe::{Probe, never, settle, spawn, until, version, visit};
-use crate::server::Server;
+use crate::server::{MAPS, Server};
 
 fn sorted(mut names: Vec<String>) -> Vec<String> {
     names.sort();
@@ -120,6 +120,26 @@ async fn an_object_that_is_not_quiet_waits() {
         }
         assert_eq!(probe.count("a"), usize::from(is_reconciled));
     }
+}
+
+/// K6, K9: the deletion is delivered when the store has the new object already.
+#[tokio::test]
+async fn an_object_that_is_created_again_waits_until_it_is_quiet() {
+    let (server, probe) = (Server::default(), Probe::closed());
+    server.put("a");
+    let quiet = Duration::from_millis(500);
+    let controller = Controller::new(server.maps(), Config::default()).debounce(quiet);
+    let store = controller.store();
+    let _results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    until(|| probe.running() == ["a"]).await;
+    server.delete(MAPS, "a");
+    let again = server.put("a");
+    until(|| version(&store, "a") == Some(again)).await;
+    settle().await;
+    probe.open();
+    until(|| probe.count("a") == 2).await;
+    tokio::time::sleep(quiet * 2).await;
+    assert_eq!(probe.count("a"), 2); // not before it is quiet as well
 }
 
 /// K9: what waits to become quiet is reconciled when the streams end, not dropped.
