@@ -10,8 +10,9 @@
 //! | in a later list, with the version that the store had | background |
 //! | in a later list, new or with another version | a change |
 //! | in the store before, but not in the list | gone |
+//! | in the store before with another uid | gone, and then as a new one |
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::hash::Hash;
 
 use kube_client::Resource;
@@ -27,8 +28,8 @@ where
 {
     store: Store<K>,
     dyntype: K::DynamicType,
-    /// The versions at the begin of the list.
-    before: HashMap<ObjectRef<K>, Option<String>>,
+    /// What the store had when the list began.
+    before: HashSet<ObjectRef<K>>,
     has_listed: bool,
 }
 
@@ -40,7 +41,7 @@ where
         Own {
             store,
             dyntype,
-            before: HashMap::new(),
+            before: HashSet::new(),
             has_listed: false,
         }
     }
@@ -52,7 +53,7 @@ where
             }
             Event::Delete(object) => vec![Change::Gone(self.reference(object))],
             Event::Init => {
-                self.before = self.versions().collect();
+                self.before = self.stored().collect();
                 Vec::new()
             }
             Event::InitApply(_) => Vec::new(),
@@ -63,27 +64,25 @@ where
     fn listed(&mut self) -> Vec<Change<K>> {
         let mut before = std::mem::take(&mut self.before);
         let is_first = !std::mem::replace(&mut self.has_listed, true);
-        let mut changes: Vec<_> = self
-            .versions()
-            .map(|(object, version)| {
-                let is_same = before.remove(&object).is_some_and(|old| old == version);
-                let urgency = match is_first || is_same {
-                    true => Urgency::Background,
-                    false => Urgency::Change,
-                };
-                Change::of_object(object, urgency)
-            })
-            .collect();
-        changes.extend(before.into_keys().map(Change::Gone));
+        let mut changes = Vec::new();
+        for object in self.stored() {
+            let (old, new) = (before.take(&object), &object.extra);
+            let is_same = |old: &ObjectRef<K>| old.extra.resource_version == new.resource_version;
+            let urgency = match is_first || old.as_ref().is_some_and(is_same) {
+                true => Urgency::Background,
+                false => Urgency::Change,
+            };
+            let replaced = old.filter(|old| old.extra.uid != new.uid);
+            changes.extend(replaced.map(Change::Gone));
+            changes.push(Change::of_object(object, urgency));
+        }
+        changes.extend(before.into_iter().map(Change::Gone));
         changes
     }
 
-    fn versions(&self) -> impl Iterator<Item = (ObjectRef<K>, Option<String>)> {
+    fn stored(&self) -> impl Iterator<Item = ObjectRef<K>> {
         let objects = self.store.state().into_iter();
-        objects.map(|object| {
-            let version = object.meta().resource_version.clone();
-            (self.reference(&object), version)
-        })
+        objects.map(|object| self.reference(&object))
     }
 
     fn reference(&self, object: &K) -> ObjectRef<K> {

@@ -74,6 +74,32 @@ fn a_list_is_reported_from_the_store_at_its_end() {
     assert_eq!(next(Event::Delete(map("a", "6"))), "-a");
 }
 
+/// K6: the watch was interrupted between the deletion and the creation.
+#[test]
+fn an_object_that_is_replaced_unseen_is_gone_before_it_changes() {
+    let (store, mut writer) = reflector::store();
+    let mut own = Own::new(store, ());
+    let mut list = |uid: &str, version| {
+        let mut object = map("a", version);
+        object.metadata.uid = Some(uid.into());
+        let mut changes = Vec::new();
+        for event in [Event::Init, Event::InitApply(object), Event::InitDone] {
+            writer.apply_watcher_event(&event);
+            changes.extend(own.event(&event));
+        }
+        changes
+    };
+    assert_eq!(written(&list("first", "1")), "a");
+    assert_eq!(written(&list("first", "2")), "+a");
+    let changes = list("second", "3");
+    assert_eq!(written(&changes), "+a -a");
+    let [Change::Gone(old), Change::Reconcile { object: new, .. }] = &changes[..] else {
+        panic!("the deletion comes first");
+    };
+    let uids = [old, new].map(|object| object.extra.uid.as_deref());
+    assert_eq!(uids, [Some("first"), Some("second")]);
+}
+
 /// K4, K5
 #[test]
 fn what_related_objects_map_to_and_mapped_to_is_reported() {

@@ -151,6 +151,31 @@ async fn the_failures_of_a_deleted_object_are_forgotten() {
     assert_eq!(failure(results.next().await), "a: attempt 1");
 }
 
+/// K6, K7: the watch was interrupted between the deletion and the creation.
+#[tokio::test]
+async fn the_failures_of_an_object_that_is_replaced_unseen_are_forgotten() {
+    let (server, attempts) = (Server::default(), Arc::new(Attempts::default()));
+    let put = |uid| {
+        let metadata = json!({ "name": "a", "namespace": "default", "uid": uid });
+        server.write(MAPS, json!({ "metadata": metadata }))
+    };
+    put("first");
+    let hour = Duration::from_secs(3600);
+    let policy = move |_, _: &Failed, _| Action::requeue(hour);
+    let controller = Controller::new(server.maps(), Config::default());
+    let mut results = spawn(controller.run(fail, policy, Arc::clone(&attempts)));
+    assert_eq!(failure(results.next().await), "a: attempt 1");
+    put("first");
+    assert_eq!(failure(results.next().await), "a: attempt 2");
+    server.behind_the_watches(MAPS, || {
+        server.delete(MAPS, "a");
+        put("second");
+    });
+    let interrupted = results.next().await;
+    assert!(matches!(interrupted, Some(Err(Error::QueueError(_)))));
+    assert_eq!(failure(results.next().await), "a: attempt 1");
+}
+
 /// K7
 #[tokio::test]
 async fn a_panic_is_a_failure_of_its_object_alone() {
