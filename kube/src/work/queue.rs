@@ -137,7 +137,8 @@ where
         Change::Gone(object) => {
             // The deletion takes neither the level nor the reason of the retry, which after a panic is that of a change.
             queue.cancel(&object);
-            // The delivery finds no object, and forgets the failures.
+            // The delivery forgets the failures, but a candidate that does not lead may discard it.
+            queue.forget(&object);
             let cause = Cause {
                 object: object.clone(),
                 reason: None,
@@ -215,6 +216,24 @@ mod tests {
         put(&queue, changed(&a));
         let cause = queue.try_get().unwrap().take().unwrap();
         assert!(cause.was_gone);
+    }
+
+    /// K6: a candidate that does not lead delivers no deletion.
+    #[test]
+    fn the_failures_of_an_object_whose_deletion_is_discarded_are_forgotten() {
+        let queue = queue();
+        let (store, _writer) = reflector::store();
+        let a = ObjectRef::new("a");
+        put(&queue, changed(&a));
+        let _ = queue.try_get().unwrap().retry();
+        assert_eq!(queue.num_requeues(&a), 1);
+        put(&queue, Change::Gone(a.clone()));
+        for n in 0..1000 {
+            put(&queue, changed(&ObjectRef::new(&format!("m{n}"))));
+        }
+        tidy(&queue, &store, &());
+        assert!(queue.is_empty());
+        assert_eq!(queue.num_requeues(&a), 0);
     }
 
     /// K2, K9
