@@ -187,18 +187,24 @@ async fn run<K, F, Fut, P, Ctx>(
         }
     };
     let mut work = pin!(work);
+    let mut graceful = pin!(any(controller.graceful_shutdown));
     let until_shut_down = async {
         tokio::select! {
             () = &mut work => return,
-            () = any(controller.graceful_shutdown) => { queue.shut_down_now(); }
+            () = &mut graceful => {}
             () = feed => {
                 // The streams may have had the writer of the store.
                 if let Some(Err(error)) = controller.reader.wait_until_ready().now_or_never() {
                     unready(&results, error).await;
                 }
                 queue.shut_down();
+                tokio::select! {
+                    () = &mut work => return,
+                    () = &mut graceful => {}
+                }
             }
         }
+        queue.shut_down_now();
         work.await;
     };
     tokio::select! {
@@ -293,16 +299,15 @@ async fn unready<K: Resource, E>(results: &mpsc::Sender<Reconciled<K, E>>, error
     let _ = results.send(Err(error)).await;
 }
 
-/// Waits for a shut-down that leaves nothing in the queue.
+/// Waits until the queue is shut down and empty. If the streams have ended, a graceful shut-down discards what they
+/// have left in it.
 async fn nothing_left<K>(queue: &Queue<K>)
 where
     K: Resource + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
     queue.closed().await;
-    if !queue.is_empty() {
-        future::pending::<()>().await;
-    }
+    queue.drain_async().await;
 }
 
 /// Runs workers until the queue is shut down and empty.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use keyqueue_kube::Controller;
+use keyqueue_kube::{Controller, LeaderElection};
 use kube_runtime::reflector::{self, ObjectRef};
-use kube_runtime::watcher::Config;
+use kube_runtime::watcher::{Config, Event};
+use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::probe::{Probe, never, settle, spawn, until, visit};
-use crate::server::Server;
+use crate::server::{LEASES, Server};
 
 /// K11
 #[tokio::test]
@@ -42,6 +43,62 @@ async fn a_graceful_shut_down_does_not_wait_for_the_first_list() {
         .graceful_shutdown_on(std::future::ready(()));
     let results = spawn(controller.run(visit, never, Probe::new()));
     assert!(results.end().await.is_empty());
+}
+
+/// K11: the streams have ended, and what they have left in the queue waits for the lease or for the first list.
+#[tokio::test(start_paused = true)]
+async fn a_graceful_shut_down_does_not_wait_for_the_lease() {
+    for has_list in [true, false] {
+        let server = Server::default();
+        let spec = json!({"holderIdentity": "two", "leaseDurationSeconds": 100_000});
+        server.write(LEASES, json!({"metadata": {"name": "books"}, "spec": spec}));
+        let leadership = LeaderElection::new(server.client(), "default", "books")
+            .start()
+            .unwrap();
+        let (store, mut writer) = reflector::store();
+        if has_list {
+            writer.apply_watcher_event(&Event::InitDone);
+        }
+        let (end, ended) = oneshot::channel::<()>();
+        let controller = Controller::for_stream(
+            stream::iter([Ok(ConfigMap::default())]).map_ok(named),
+            store,
+        )
+        .leader_election(leadership)
+        .graceful_shutdown_on(async { _ = ended.await });
+        let results = spawn(controller.run(visit, never, Probe::new()));
+        settle().await;
+        end.send(()).unwrap();
+        assert!(results.end().await.is_empty());
+    }
+}
+
+/// K11: what the streams have left in the queue is worked off until then.
+#[tokio::test]
+async fn a_graceful_shut_down_after_the_end_of_the_streams_begins_nothing() {
+    let probe = Probe::closed();
+    let (store, mut writer) = reflector::store();
+    let maps = ["a", "b"].map(|name| {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.into());
+        map
+    });
+    writer.apply_watcher_event(&Event::InitDone);
+    for map in &maps {
+        writer.apply_watcher_event(&Event::Apply(map.clone()));
+    }
+    let (end, ended) = oneshot::channel::<()>();
+    let controller = Controller::for_stream(stream::iter(maps.map(Ok)), store)
+        .workers(1)
+        .graceful_shutdown_on(async { _ = ended.await });
+    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    until(|| probe.running() == ["a"]).await;
+    settle().await;
+    end.send(()).unwrap();
+    settle().await;
+    probe.open();
+    assert_eq!(results.end().await.len(), 1);
+    assert_eq!(probe.begun(), ["a"]);
 }
 
 fn named(mut map: ConfigMap) -> ConfigMap {
