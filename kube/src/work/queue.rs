@@ -98,14 +98,15 @@ where
 }
 
 /// Where the queue has far more objects than there are, as deleted ones pile up while nothing is delivered,
-/// leaves only those that there are. They become less urgent.
+/// leaves only those that there are. They become less urgent. After a shut-down it does nothing, as nothing could be
+/// put into the queue again.
 pub(crate) fn tidy<K>(queue: &Queue<K>, store: &Store<K>, dyntype: &K::DynamicType)
 where
     K: Resource + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
     let objects = store.state();
-    if queue.len() <= 2 * objects.len() + 1000 {
+    if queue.is_shutting_down() || queue.len() <= 2 * objects.len() + 1000 {
         return;
     }
     queue.clear();
@@ -234,6 +235,19 @@ mod tests {
         tidy(&queue, &store, &());
         assert!(queue.is_empty());
         assert_eq!(queue.num_requeues(&a), 0);
+    }
+
+    /// K3: the streams have ended, and nothing can be put into the queue any more.
+    #[test]
+    fn what_is_left_after_the_end_is_not_discarded() {
+        let queue = queue();
+        let (store, _writer) = reflector::store();
+        for n in 0..1001 {
+            put(&queue, changed(&ObjectRef::new(&format!("m{n}"))));
+        }
+        queue.shut_down();
+        tidy(&queue, &store, &());
+        assert_eq!(queue.len(), 1001);
     }
 
     /// K2, K9
