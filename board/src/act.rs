@@ -39,12 +39,13 @@ impl Fields {
     fn task(&self, action: Action) -> Result<Task, Problem> {
         let which = || -> Result<Which, Problem> {
             if !self.get("all").is_empty() {
+                let most = |name| match self.get(name) {
+                    "" => Ok(u64::MAX),
+                    most => number(name, most),
+                };
                 return Ok(Which::All {
                     search: self.get("search").to_owned(),
-                    upto: match number("upto", self.get("upto"))? {
-                        0 if self.get("upto").is_empty() => u64::MAX,
-                        upto => upto,
-                    },
+                    upto: (most("upto")?, most("until")?),
                     said: self.get("said").parse().ok(),
                 });
             }
@@ -166,13 +167,14 @@ pub(crate) async fn act(
             }
         }
         Ok(Came::Asked(action, question, task)) => {
-            let kept = ["token", "action", "sure", "upto", "said"];
+            let kept = ["token", "action", "sure", "upto", "until", "said"];
             let mut kept: Vec<(&str, String)> = (fields.0.iter())
                 .filter(|(name, _)| !kept.contains(&&**name))
                 .map(|(name, value)| (&**name, value.clone()))
                 .collect();
             if let Task::Letters(_, Which::All { upto, said, .. }) = task {
-                kept.push(("upto", upto.to_string()));
+                kept.push(("upto", upto.0.to_string()));
+                kept.push(("until", upto.1.to_string()));
                 kept.push(("said", said.unwrap_or(0).to_string()));
             }
             let view = pages::asks(

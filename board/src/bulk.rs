@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use crate::board::lock;
 use crate::letters::{LetterStore, STEP, Verb, act_on};
-use crate::source::{Done, Refused, Which};
+use crate::rows::Letter;
+use crate::source::{Done, Refused, Upto, Which};
 use crate::text;
 
 /// The letters that something is done to at once, where that waits for a server.
@@ -109,7 +110,7 @@ fn each(
     store: &dyn LetterStore,
     job: &Job,
     search: &str,
-    upto: u64,
+    upto: Upto,
     mut left: usize,
 ) -> Result<(), Refused> {
     let (mut from, mut refused) = (0, None);
@@ -119,8 +120,8 @@ fn each(
         let Some(newest) = page.last() else { break };
         from = newest.id.number.saturating_add(1);
         left -= page.len();
-        let meant =
-            (page.iter()).filter(|letter| letter.id.number <= upto && letter.matches(search));
+        let is_upto = |letter: &Letter| letter.id.number <= upto.0 && letter.nanos() <= upto.1;
+        let meant = (page.iter()).filter(|letter| is_upto(letter) && letter.matches(search));
         let (mut together, mut keys) = (Vec::new(), HashSet::new());
         for letter in meant {
             // Two letters of a key one after the other, so that the newer one is the last.
@@ -132,7 +133,7 @@ fn each(
             together.push(letter.id.number);
         }
         refused = act_together(store, job, &mut together)?.or(refused);
-        if from > upto {
+        if from > upto.0 {
             break;
         }
     }
@@ -171,7 +172,6 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::rows::Letter;
     use crate::source::LetterId;
 
     /// A hundred letters on a server that is slow to some requests: to those for numbers from here on.
@@ -219,7 +219,7 @@ mod tests {
     #[test] // X5
     fn a_letter_that_a_server_is_slow_to_does_not_end_an_action_on_all_but_a_server_that_is_away_does()
      {
-        let (search, upto, said) = (String::new(), u64::MAX, None);
+        let (search, upto, said) = (String::new(), (u64::MAX, u64::MAX), None);
         let all = Which::All { search, upto, said };
         for (slow_from, done) in [(101, 100), (2, 50), (1, 0)] {
             let (store, last) = (Slow(slow_from, Mutex::default()), LastJob::default());

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use keyqueue::Added;
 use keyqueue::worker::{DeadLetters, Reason};
 
 use crate::rows::{Errors, First, Letter, Letters, Place, Sort, Wanted, by_number, by_text};
-use crate::source::{Done, LetterId, Refused};
+use crate::source::{Done, LetterId, Refused, Upto};
 use crate::text::{self, Format};
 
 /// The letters that are read at once.
@@ -102,9 +102,8 @@ pub(crate) fn page(store: &dyn LetterStore, wanted: &Wanted) -> Result<Letters, 
 
 /// Returns where a letter is in a sorted list.
 fn place(letter: &Letter, sort: Sort) -> Place {
-    let age = || letter.last.duration_since(UNIX_EPOCH).unwrap_or_default();
     match sort {
-        Sort::Age => by_number(Some(-(age().as_nanos() as i128))),
+        Sort::Age => by_number(Some(-i128::from(letter.nanos()))),
         Sort::Attempts => by_number(Some(-i128::from(letter.attempts))),
         Sort::Error => by_text(Some(&letter.error)),
         Sort::Due => by_number(None),
@@ -159,24 +158,25 @@ pub(crate) fn one(store: &dyn LetterStore, id: LetterId) -> Result<Letter, Refus
     }
 }
 
-/// Counts the letters that match, and returns the number of the newest one: what is asked about is what is meant. After
+/// Counts the letters that match, and returns their highest number and latest time: what is asked about is what is meant. After
 /// `within` it is of those that were found until then.
 pub(crate) fn count(
     store: &dyn LetterStore,
     search: &str,
     within: Duration,
-) -> Result<(usize, u64), Refused> {
+) -> Result<(usize, Upto), Refused> {
     let end = Instant::now() + within;
-    let (mut count, mut from, mut newest) = (0, 0, 0);
+    let (mut count, mut from, mut upto) = (0, 0, (0, 0));
     while Instant::now() < end {
         let page = store.page(from, STEP, text::WHOLE)?;
         let Some(last) = page.last() else { break };
         from = last.id.number.saturating_add(1);
         for letter in page.iter().filter(|letter| letter.matches(search)) {
-            (count, newest) = (count + 1, letter.id.number);
+            count += 1;
+            upto = (letter.id.number, letter.nanos().max(upto.1));
         }
     }
-    Ok((count, newest))
+    Ok((count, upto))
 }
 
 pub(crate) fn act_on(
@@ -246,7 +246,8 @@ fn row<K, V>(
     Letter {
         id: LetterId {
             number,
-            mark: marks.hash_one(number),
+            // Each time that its key is given up again adds tries.
+            mark: marks.hash_one((number, letter.attempts)),
         },
         key: text::shown(letter.key.key(), key, most),
         value,

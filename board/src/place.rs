@@ -112,8 +112,9 @@ pub(crate) trait Place: Send + Sync {
                         format!("the {} dead letters that you have ticked", ids.len())
                     }
                     Which::All { search, upto, said } => {
-                        let (count, newest) = letters::count(store, search, COUNT)?;
-                        (*upto, *said) = (newest, Some(count));
+                        let count;
+                        (count, *upto) = letters::count(store, search, COUNT)?;
+                        *said = Some(count);
                         match &**search {
                             "" => counted(count, "dead letter"),
                             search => format!(

@@ -118,6 +118,12 @@ impl Letter {
             .any(|text| text::finds(search, text))
     }
 
+    /// Returns its last time, in nanoseconds since 1970.
+    pub(crate) fn nanos(&self) -> u64 {
+        let last = self.last.duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(last.as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Cuts its texts for a table.
     pub(crate) fn brief(self) -> Self {
         let cut = |text: String| text::cut(&text, text::IN_TABLE);

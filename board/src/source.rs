@@ -55,7 +55,7 @@ pub(crate) struct KeyId {
 }
 
 /// Names a dead letter in a link or a form: its number, which another process uses for another letter, and a mark, which it
-/// does not. Replicas that show the same fleet have the same marks.
+/// does not, and which changes with the letter. Replicas that show the same fleet have the same marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LetterId {
     pub(crate) number: u64,
@@ -85,14 +85,17 @@ impl Serialize for LetterId {
     }
 }
 
+/// The highest number of the letters that are meant, and the latest time at which one was given up, in nanoseconds since 1970.
+pub(crate) type Upto = (u64, u64);
+
 /// Which dead letters.
 #[derive(Clone, Debug)]
 pub(crate) enum Which {
     These(Vec<LetterId>),
-    /// All with this text, up to this number. How many these were said to be is the bar's length.
+    /// All with this text, as they were at the question. How many these were said to be is the bar's length.
     All {
         search: String,
-        upto: u64,
+        upto: Upto,
         said: Option<usize>,
     },
 }
@@ -151,7 +154,7 @@ pub(crate) enum Refused {
     #[error("there is no dead letter {0} any more, or another thread is handling it")]
     NoLetter(u64),
     #[error(
-        "this page was loaded from an earlier process, or from another replica, whose dead letter {0} was another one: load it again"
+        "the dead letter {0} is not what this page shows: its key was given up again, or the page is from an earlier process, or from another replica: look at the list again"
     )]
     OtherLetter(u64),
     #[error(

@@ -162,6 +162,22 @@ async fn what_asks_names_the_key_or_the_number_and_the_text_and_only_that_is_don
 }
 
 #[tokio::test] // X5
+async fn a_letter_of_a_key_that_is_given_up_again_is_another_one() {
+    let site = site(&["bad-1", "bad-2"]).await;
+    let page = site.get_as("alice", "/queues/q/mails/dead").await;
+    let id = site.id("/queues/q/mails/dead", "0").await;
+    let one = post(&site, &form(&page, "drop_letter", &id)).await;
+    let all = post(&site, &form(&page, "drop_letter", "1")).await;
+    site.queue().add("a/bad-1".into());
+    site.work().await;
+    let refused = post(&site, &forms(&one)[0]).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    refused.has("its key was given up again");
+    post(&site, &forms(&all)[0]).await;
+    assert_eq!(left(&site), ["a/bad-1"]);
+}
+
+#[tokio::test] // X5
 async fn an_action_leads_back_to_the_search_the_state_and_the_page() {
     let names: Vec<_> = (0..60).map(|n| format!("bad-{n}")).collect();
     let site = site(&names.iter().map(|name| &**name).collect::<Vec<_>>()).await;
