@@ -1,6 +1,5 @@
 //! The registry of queues and fleets, and what a look at one of them is worth to the next.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -15,7 +14,7 @@ use crate::error::NameError;
 use crate::events::FIRST;
 use crate::fleet::{Fleet, Partitioned};
 use crate::history::{History, INTERVAL, Sample};
-use crate::place::{Kind, Place};
+use crate::place::{self, Kind, Place};
 use crate::policy::{Asked, Policy};
 use crate::rows::{Census, Summary};
 use crate::shown::Shown;
@@ -129,7 +128,7 @@ impl Board {
         let entry = Entry {
             name: name.clone(),
             source: Box::new(shown),
-            mark: format!("{:016x}", RandomState::new().hash_one(0)),
+            mark: place::mark(),
             last_job: LastJob::default(),
             seen: Mutex::default(),
             history: Mutex::default(),

@@ -25,6 +25,11 @@ pub(crate) trait Partitioned: Send + Sync {
 
     fn look(&self) -> Result<Partitions, Refused>;
 
+    /// As [`Place::mark`].
+    fn mark(&self) -> &str {
+        ""
+    }
+
     /// Returns the dead letters, or where they are.
     fn letters(&self) -> Result<&dyn LetterStore, String>;
 
@@ -142,7 +147,7 @@ impl Place for Fleet {
     }
 
     fn mark(&self) -> &str {
-        ""
+        self.source.mark()
     }
 
     fn key(&self, _: &KeyId) -> Result<String, Refused> {

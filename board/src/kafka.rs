@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::fleet::{Cell, Column, Partitioned, Partitions};
 use crate::letters::{LetterStore, Verb};
+use crate::place;
 use crate::rows::Letter;
 use crate::source::{LetterId, Refused};
 use crate::text;
@@ -35,12 +36,18 @@ const COLUMNS: [Column; 14] = [
 pub(crate) struct Kafka {
     consumer: Consumer,
     letters: Option<Letters>,
+    /// Each process numbers the letters in the order in which it finds them.
+    mark: String,
 }
 
 impl Kafka {
     pub(crate) fn new(consumer: Consumer) -> Self {
         let letters = consumer.dead_letters();
-        Kafka { consumer, letters }
+        Kafka {
+            consumer,
+            letters,
+            mark: place::mark(),
+        }
     }
 }
 
@@ -99,6 +106,10 @@ impl Partitioned for Kafka {
             dead_letters: Some(status.dead_letters),
             json: Value::Null,
         })
+    }
+
+    fn mark(&self) -> &str {
+        &self.mark
     }
 
     fn letters(&self) -> Result<&dyn LetterStore, String> {

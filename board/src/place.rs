@@ -1,5 +1,7 @@
 //! What has a name on a board: a queue of this process, or a fleet of replicas. Both have dead letters and actions.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 use crate::board::Entry;
@@ -44,6 +46,11 @@ impl Kind {
             Kind::Fleet => "fleet",
         }
     }
+}
+
+/// Makes a random [`Place::mark`].
+pub(crate) fn mark() -> String {
+    format!("{:016x}", RandomState::new().hash_one(0))
 }
 
 pub(crate) trait Place: Send + Sync {

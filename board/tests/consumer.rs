@@ -107,6 +107,13 @@ async fn a_consumer_shows_its_partitions_and_the_oldest_record_of_each() {
 
     let letters = site.get_as("alice", &format!("{path}/dead")).await;
     letters.has("1 letter | no such order | put_back | drop_letter");
+    // Another process numbers the letters in another order.
+    site.board.add_consumer("replica", &consumer).unwrap();
+    let of = letters.text.split("name=\"of\" value=\"").nth(1).unwrap();
+    let of = of.split('"').next().unwrap();
+    let fields = format!("action=drop_letter&all=1&upto=1&of={of}");
+    let refused = site.sure("/queues/f/replica/do", "alice", &fields).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.text);
     site.get(&format!("{path}/dead")).await.lacks("put_back");
     let one = site.get(&format!("{path}/dead/1")).await;
     one.has("orders, partition 0, offset 3 | no such order");
