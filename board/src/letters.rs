@@ -184,7 +184,7 @@ pub(crate) fn act_on(
     verb: Verb,
     ids: &[LetterId],
 ) -> Result<Done, Refused> {
-    let mut done = Done::default();
+    let (mut done, mut left) = (Done::default(), None);
     for id in ids {
         let did = one(store, *id).and_then(|letter| {
             store.act(verb, &[id.number]).pop().unwrap_or(Ok(()))?;
@@ -198,12 +198,15 @@ pub(crate) fn act_on(
                 done.subject += &text::cut(&letter.key, text::IN_TABLE);
                 done.count += 1;
             }
-            Err(refused) if ids.len() == 1 => return Err(refused),
             // Those that somebody else was faster with, or that are refused, stay where they are.
-            Err(_) => done.is_partial = true,
+            Err(refused) => left = Some(refused),
         }
     }
-    Ok(done)
+    done.is_partial = left.is_some();
+    match left {
+        Some(refused) if done.count == 0 => Err(refused),
+        _ => Ok(done),
+    }
 }
 
 /// The letters of a queue's workers.

@@ -243,6 +243,8 @@ async fn letters_that_are_ticked_are_put_back_and_no_others() {
     assert_eq!(ticked, [true, true]);
     post(&site, &forms(&asks)[0]).await;
     assert_eq!(left(&site), ["a/bad-2"]);
+    let again = post(&site, &forms(&asks)[0]).await;
+    assert_eq!(again.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test] // X7
