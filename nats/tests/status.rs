@@ -250,6 +250,16 @@ async fn letters_are_listed_put_back_and_dropped() {
         Some(10)
     );
 
+    // A call that another one is faster than has also added the message.
+    let sequence = seen[5].sequence;
+    let (one, other) = tokio::join!(
+        dead_letter::put_back(&client, &config, sequence),
+        dead_letter::put_back(&client, &config, sequence),
+    );
+    let now = status(&client, &config).await.unwrap();
+    let added = sum(&now, |of| of.messages.unwrap()) - 1;
+    assert_eq!(u64::from(one.unwrap()) + u64::from(other.unwrap()), added);
+
     // A message that no replica has sent has no key.
     client
         .publish("work-dead", "stranger".into())

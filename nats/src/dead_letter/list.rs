@@ -164,7 +164,9 @@ pub async fn put_back(client: &Client, config: &Config, sequence: u64) -> Result
     };
     let producer = Producer::new(client.clone(), &config)?;
     producer.add(&key, letter.payload).await?;
-    delete(&stream, &config, sequence).await
+    // Also if another call has deleted it meanwhile: the message is added.
+    delete(&stream, &config, sequence).await?;
+    Ok(true)
 }
 
 /// Deletes a dead letter for good. Returns whether the letter was there.
