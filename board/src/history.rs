@@ -1,4 +1,4 @@
-//! The last minutes of a queue, in a ring of fixed size.
+//! The last five minutes of a queue.
 //!
 //! A sample is taken when somebody looks and the last one is a second old, or by [`Board::record`](crate::Board::record).
 //! So a queue that nobody looks at is not read, and the pictures have gaps where nobody has looked.
@@ -10,9 +10,11 @@ use serde::Serialize;
 
 use crate::source::Totals;
 
-/// The samples that are kept: five minutes, at one a second.
-pub(crate) const SAMPLES: usize = 300;
+/// For how long a sample is kept.
+pub(crate) const SPAN: Duration = Duration::from_secs(300);
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+/// There is no rate of two samples that are this far apart, in seconds: a live page of millions of keys looks twice a minute.
+pub(crate) const GAP: f64 = 60.0;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
@@ -48,14 +50,18 @@ impl History {
     }
 
     pub(crate) fn push(&mut self, sample: Sample) {
-        if self.0.len() == SAMPLES {
-            self.0.pop_front();
-        }
+        let age = |kept: &Sample| sample.at.saturating_duration_since(kept.at);
+        self.0.retain(|kept| age(kept) < SPAN);
         self.0.push_back(sample);
     }
 
     pub(crate) fn samples(&self) -> impl Iterator<Item = &Sample> {
         self.0.iter()
+    }
+
+    /// Returns the rate of the last two samples, if that is one of now.
+    pub(crate) fn rate(&self, now: Instant) -> Option<Rate> {
+        self.rates(now).pop().filter(|rate| rate.ago < GAP)
     }
 
     pub(crate) fn rates(&self, now: Instant) -> Vec<Rate> {
@@ -67,7 +73,7 @@ impl History {
                 |old: u64, new: u64| new.saturating_sub(old) as f64 / seconds.max(1e-3);
             let mean =
                 |time: Duration, count: u64| (count > 0).then(|| time.as_secs_f64() / count as f64);
-            Some(Rate {
+            (seconds < GAP).then(|| Rate {
                 ago: now.saturating_duration_since(after.at).as_secs_f64(),
                 ended: per_second(old.ended, new.ended),
                 failed: per_second(old.failed, new.failed),
@@ -114,13 +120,17 @@ mod tests {
         for n in 0..1000 {
             history.push(sample(start + n * INTERVAL, 10 * u64::from(n)));
         }
-        assert_eq!(history.samples().count(), SAMPLES);
+        let most = SPAN.as_secs() as usize;
+        assert_eq!(history.samples().count(), most);
         let now = start + 999 * INTERVAL;
         assert!(!history.is_due(now) && history.is_due(now + INTERVAL));
         let rates = history.rates(now);
-        assert_eq!(rates.len(), SAMPLES - 1);
-        let last = rates.last().unwrap();
+        assert_eq!(rates.len(), most - 1);
+        let last = history.rate(now).unwrap();
         assert_eq!((last.ago, last.ended, last.failed), (0.0, 10.0, 5.0));
         assert_eq!((last.queued_for, last.worked_for), (Some(1.0), Some(2.0)));
+        // Nobody has looked for a minute.
+        history.push(sample(now + 60 * INTERVAL, 0));
+        assert!(history.rate(now + 60 * INTERVAL).is_none());
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use maud::{Markup, html};
 
-use crate::history::{History, INTERVAL, SAMPLES};
+use crate::history::{GAP, History, SPAN};
 
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 60.0;
@@ -64,7 +64,9 @@ fn picture(title: &str, unit: &str, lines: &[Line<'_>]) -> Markup {
         short(most)
     );
     for line in lines {
-        if let Some((_, last)) = line.points.last() {
+        if let Some((ago, last)) = line.points.last()
+            && *ago < GAP
+        {
             let _ = write!(says, " {}: {}{unit} now.", line.what, short(*last));
         }
     }
@@ -89,10 +91,10 @@ fn picture(title: &str, unit: &str, lines: &[Line<'_>]) -> Markup {
 
 /// Returns the path of a line, with gaps where samples are missing.
 fn path(points: &[(f64, f64)], most: f64) -> String {
-    let span = INTERVAL.as_secs_f64() * SAMPLES as f64;
+    let span = SPAN.as_secs_f64();
     let mut path = String::new();
     let mut before: Option<f64> = None;
-    for (ago, value) in points.iter().filter(|(ago, _)| *ago <= span) {
+    for (ago, value) in points {
         let x = WIDTH * (1.0 - ago / span);
         let y = HEIGHT - 1.0 - (HEIGHT - 2.0) * value / most.max(1e-9);
         let continues = before.is_some_and(|before| before - ago < 15.0);
@@ -113,5 +115,41 @@ pub(crate) fn short(value: f64) -> String {
         format!("{value:.1}")
     } else {
         format!("{value:.3}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::history::Sample;
+    use crate::source::Totals;
+
+    #[test] // X4
+    fn a_picture_has_the_scale_of_its_five_minutes_and_no_rate_of_a_time_without_samples() {
+        let (start, mut history) = (Instant::now(), History::default());
+        let mut push = |after: u64, queued, ended| {
+            let totals = Totals {
+                ended,
+                ..Totals::default()
+            };
+            let at = start + Duration::from_secs(after);
+            history.push(Sample {
+                at,
+                queued,
+                processing: 0,
+                delayed: 0,
+                totals: Some(totals),
+            });
+            pictures(&history, at).into_string()
+        };
+        push(0, 1000, 0);
+        assert!(push(1, 8, 50).contains("ended: 50 now."));
+        let shown = push(100, 8, 149);
+        assert!(shown.contains("up to 1000<") && shown.contains("up to 50<"));
+        assert!(!shown.contains("ended:"), "{shown}");
+        let shown = push(301, 8, 149);
+        assert!(shown.contains("up to 8<") && !shown.contains("up to 50<"));
     }
 }

@@ -62,7 +62,7 @@ fn line(queue: &Entry, has_time: bool) -> Line {
     let name = queue.name.clone();
     let looked = has_time.then(|| queue.look()).flatten();
     let census = looked.as_ref().map(|(_, census)| census);
-    let rate = queue.with_history(|history| history.rates(Instant::now()).pop());
+    let rate = queue.with_history(|history| history.rate(Instant::now()));
     let rate = rate.filter(|_| census.is_some());
     let held = census.into_iter().flat_map(|census| &census.in_hand);
     let held = held.map(|row| (row.key.clone(), row.held.map(|held| held.as_secs_f64())));
