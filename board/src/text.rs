@@ -68,14 +68,14 @@ pub(crate) fn beginning<T>(of: &T, format: &Format<T>, most: usize) -> (String, 
 /// Returns the text of a value as it is shown, with `…` if there is more.
 pub(crate) fn shown<T>(of: &T, format: &Format<T>, most: usize) -> String {
     let (text, is_cut) = beginning(of, format, most);
-    match most {
-        LINES => text
-            .split('\n')
-            .map(|line| visible(line, false))
-            .collect::<Vec<_>>()
-            .join("\n"),
-        _ => visible(&text, is_cut),
+    let mut shown = match most {
+        LINES => text.split('\n').map(visible).collect::<Vec<_>>().join("\n"),
+        _ => visible(&text),
+    };
+    if is_cut {
+        shown.push('…');
     }
+    shown
 }
 
 /// Returns the beginning of a text as it is shown.
@@ -94,12 +94,12 @@ pub(crate) fn finds(search: &str, text: &str) -> bool {
         return true;
     }
     let text = text.to_lowercase();
-    let shown = visible(search, false).to_lowercase();
+    let shown = visible(search).to_lowercase();
     text.contains(&search.to_lowercase()) || text.contains(&shown)
 }
 
 /// Writes characters that would not be seen, or would change the order of those around them, as `\u{..}`.
-fn visible(text: &str, is_cut: bool) -> String {
+fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
         match char {
@@ -108,9 +108,6 @@ fn visible(text: &str, is_cut: bool) -> String {
             _ if is_hidden(char) => shown.extend(char.escape_unicode()),
             _ => shown.push(char),
         }
-    }
-    if is_cut {
-        shown.push('…');
     }
     shown
 }
@@ -143,6 +140,7 @@ mod tests {
         assert_eq!(shown(&(), &long, 5), "éé…");
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abcd", 3), "abc…");
+        assert!(shown(&(), &long, LINES).ends_with("é…"));
     }
 
     #[test] // X2
