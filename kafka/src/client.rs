@@ -32,7 +32,8 @@ pub(crate) fn list(partitions: &[Partition]) -> TopicPartitionList {
 #[derive(Debug)]
 pub(crate) enum Event {
     Assign(Vec<Partition>),
-    Revoke(Vec<Partition>),
+    /// And whether the assignment is lost: an assign that comes later takes that from the client.
+    Revoke(Vec<Partition>, bool),
 }
 
 #[derive(Default)]
@@ -130,7 +131,7 @@ impl ConsumerContext for Context {
         let partitions = list.elements().iter().map(partition).collect();
         let event = match is_assign {
             true => Event::Assign(partitions),
-            false => Event::Revoke(partitions),
+            false => Event::Revoke(partitions, client.assignment_lost()),
         };
         lock(&self.events).push_back(event);
         self.bell.ring();

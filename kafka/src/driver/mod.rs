@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!     the group assigns    --> the clerk reads what is committed --> tenures, assign, pause, split the queues, resume
-//!                              --> those that cannot be read stay paused, and are read again
+//!                              --> those that cannot be read stay paused, and are read again; so do all, if the group wants
+//!                                  something else by then, and is a cooperative one
 //!     the group revokes    --> nothing begins any more; what runs ends, or is cancelled at the limit
 //!                              --> the clerk commits --> unassign
 //!     the assignment is lost --> nothing begins, what runs is cancelled, nothing is committed --> unassign
@@ -190,7 +191,7 @@ impl Driver {
         while let Ok(reply) = self.clerk.replies.try_recv() {
             busy = true;
             match reply {
-                Reply::Loaded(id, loaded) => self.assign(id, loaded)?,
+                Reply::Loaded(id, loaded) => self.loaded(id, loaded)?,
                 Reply::Committed(Some(id), failed) => self.note_committed(id, failed),
                 Reply::Committed(None, _) => self.is_committing = false,
             }

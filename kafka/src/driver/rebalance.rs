@@ -25,8 +25,8 @@ pub(super) const AGAIN: Duration = Duration::from_millis(500);
 /// What the group has asked for, and is not replied to yet.
 pub(super) enum Rebalancing {
     Idle,
-    /// The clerk reads what is committed; or will be asked again at this time.
-    Loading(u64, Vec<Partition>, Option<Instant>),
+    /// The clerk reads what is committed, with this number. `None`: it is not asked before commits that are on their way have a reply.
+    Loading(Option<u64>, Vec<Partition>),
     Revoking(Vec<Partition>, Leaving),
 }
 
@@ -62,12 +62,10 @@ impl Driver {
         self.read_unread(now);
         match mem::replace(&mut self.rebalancing, Rebalancing::Idle) {
             Rebalancing::Idle => {}
-            Rebalancing::Loading(_, partitions, _) if !self.events.is_empty() => {
-                tracing::debug!(target: "keyqueue_kafka", ?partitions, "an assignment was taken back");
+            Rebalancing::Loading(id, partitions) if !self.events.is_empty() => {
+                self.assign_early(id, &partitions)?;
             }
-            Rebalancing::Loading(_, partitions, Some(time)) if now >= time => {
-                self.load(partitions, now);
-            }
+            Rebalancing::Loading(None, partitions) => self.load(partitions),
             Rebalancing::Revoking(partitions, mut leaving) => {
                 self.end_tenures(&mut leaving, now);
                 if leaving.step == Step::Left {
@@ -80,52 +78,86 @@ impl Driver {
         if let Rebalancing::Idle = self.rebalancing {
             match self.events.pop_front() {
                 None => {}
-                Some(Event::Assign(partitions)) => self.load(partitions, now),
-                Some(Event::Revoke(partitions)) => self.revoke(partitions, now),
+                Some(Event::Assign(partitions)) => self.load(partitions),
+                Some(Event::Revoke(partitions, is_lost)) => self.revoke(partitions, is_lost, now),
             }
         }
         Ok(())
     }
 
-    /// Has the clerk read what is committed, once no commit is on its way: one that has no reply yet may be of an earlier tenure of
-    /// these partitions.
-    fn load(&mut self, partitions: Vec<Partition>, now: Instant) {
-        if self.is_committing || self.last_commits > 0 {
-            self.rebalancing = Rebalancing::Loading(0, partitions, Some(now));
+    /// Whether a commit is on its way, which may be of an earlier tenure of a partition whose offset is to be read.
+    pub(super) fn commits(&self) -> bool {
+        self.is_committing || self.last_commits > 0
+    }
+
+    /// Has the clerk read what is committed, once no commit is on its way.
+    fn load(&mut self, partitions: Vec<Partition>) {
+        if self.commits() {
+            self.rebalancing = Rebalancing::Loading(None, partitions);
             return;
         }
         tracing::info!(target: "keyqueue_kafka", ?partitions, "assigned");
         let id = self.next_id();
         self.clerk
             .ask(Job::Load(id, partitions.clone(), Of::Assignment));
-        self.rebalancing = Rebalancing::Loading(id, partitions, None);
+        self.rebalancing = Rebalancing::Loading(Some(id), partitions);
     }
 
-    /// Begins tenures of what was loaded, if it is still wanted.
-    pub(super) fn assign(
+    /// Takes in what the clerk has read, if it is still wanted.
+    pub(super) fn loaded(
         &mut self,
         of: u64,
         loaded: Result<Loaded, KafkaError>,
     ) -> Result<(), Error> {
         if self.unread.is_asked(of) {
-            return self.begin_unread(loaded);
+            return self.begin_unread(of, loaded);
         }
-        let again = match &mut self.rebalancing {
-            Rebalancing::Loading(id, _, again) if *id == of => again,
+        let partitions = match &self.rebalancing {
+            Rebalancing::Loading(Some(id), partitions) if *id == of => partitions,
             _ => return Ok(()),
         };
+        let loaded = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                // The group waits for the assignment, and the other partitions with it. So these are read again later.
+                let failed = partitions.clone();
+                self.note_error(error)?;
+                Loaded {
+                    failed,
+                    ..Loaded::default()
+                }
+            }
+        };
+        self.rebalancing = Rebalancing::Idle;
+        self.assign(loaded)
+    }
+
+    /// Ends an assignment whose partitions are being read, as the group wants something else. A cooperative group has counted them as
+    /// this member's since it sent the assignment: it does not assign them again, and it waits forever if it revokes one that the client
+    /// does not have. So they are assigned, and read on as unread ones. Other groups assign all partitions again.
+    fn assign_early(&mut self, id: Option<u64>, partitions: &[Partition]) -> Result<(), Error> {
+        let protocol = self.client.rebalance_protocol();
+        if !matches!(protocol, RebalanceProtocol::Cooperative) {
+            tracing::debug!(target: "keyqueue_kafka", ?partitions, "an assignment was taken back");
+            return Ok(());
+        }
+        self.assign(Loaded {
+            untried: partitions.to_vec(),
+            ..Loaded::default()
+        })?;
+        if let Some(id) = id {
+            self.unread.are_asked(id, partitions);
+        }
+        Ok(())
+    }
+
+    /// Assigns partitions, and begins the tenures of those of which it was read where they begin.
+    fn assign(&mut self, loaded: Loaded) -> Result<(), Error> {
         let Loaded {
             starts,
             failed,
             untried,
-        } = match loaded {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                *again = Some(Instant::now() + AGAIN);
-                return self.note_error(error);
-            }
-        };
-        self.rebalancing = Rebalancing::Idle;
+        } = loaded;
         // Always a number: librdkafka may stop for good if it has to find one while the partition is paused.
         let mut list = client::list(&[&failed[..], &untried].concat());
         let set = list.set_all_offsets(Offset::Offset(0));
@@ -187,7 +219,7 @@ impl Driver {
         self.partitions.insert(slot, assigned);
     }
 
-    fn revoke(&mut self, partitions: Vec<Partition>, now: Instant) {
+    fn revoke(&mut self, partitions: Vec<Partition>, is_lost: bool, now: Instant) {
         let slot = |(topic, partition): &Partition| {
             let place = (Arc::<str>::from(topic.as_str()), *partition);
             self.slots.get(&place).copied()
@@ -205,6 +237,9 @@ impl Driver {
         };
         let deadline = after(now, self.shared.settings.revoke_within);
         let mut leaving = self.begin_leaving(slots, now, deadline);
+        if is_lost {
+            self.lose(&mut leaving, now);
+        }
         self.end_tenures(&mut leaving, now);
         self.rebalancing = Rebalancing::Revoking(partitions, leaving);
     }
@@ -223,13 +258,17 @@ impl Driver {
         }
     }
 
+    fn lose(&self, leaving: &mut Leaving, now: Instant) {
+        tracing::warn!(target: "keyqueue_kafka", "the assignment is lost: what runs is cancelled, nothing is committed");
+        self.shared.counts.lost_assignments.add(1);
+        leaving.is_lost = true;
+        leaving.deadline = now;
+    }
+
     /// Brings tenures nearer to their end.
     fn end_tenures(&mut self, leaving: &mut Leaving, now: Instant) {
         if !leaving.is_lost && self.client.assignment_lost() {
-            tracing::warn!(target: "keyqueue_kafka", "the assignment is lost: what runs is cancelled, nothing is committed");
-            self.shared.counts.lost_assignments.add(1);
-            leaving.is_lost = true;
-            leaving.deadline = now;
+            self.lose(leaving, now);
         }
         let tenures = || {
             leaving

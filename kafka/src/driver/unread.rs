@@ -28,8 +28,8 @@ const LONGER: Duration = Duration::from_secs(5);
 pub(super) struct Unread {
     /// Those that were not tried, and behind them those that have failed.
     waiting: VecDeque<Partition>,
-    /// Those that the clerk reads, and with which number.
-    asked: Option<(u64, Vec<Partition>)>,
+    /// Those that the clerk reads, and with which numbers.
+    asked: Vec<(u64, Vec<Partition>)>,
     rounds: u64,
     /// After a failure: not before this time.
     again: Option<Instant>,
@@ -43,14 +43,14 @@ impl Unread {
 
     /// Whether this is the number with which the clerk reads some of them.
     pub(super) fn is_asked(&self, id: u64) -> bool {
-        self.asked.as_ref().is_some_and(|(asked, _)| *asked == id)
+        self.asked.iter().any(|(asked, _)| *asked == id)
     }
 
     /// Keeps those that are not given back.
     pub(super) fn retain(&mut self, keeps: impl Fn(&Partition) -> bool) {
         self.waiting.retain(&keeps);
-        if let Some((_, asked)) = &mut self.asked {
-            asked.retain(keeps);
+        for (_, asked) in &mut self.asked {
+            asked.retain(&keeps);
         }
     }
 
@@ -66,13 +66,27 @@ impl Unread {
     fn ask(&mut self, id: u64) -> Vec<Partition> {
         let count = self.waiting.len().min(SOME);
         let some: Vec<_> = self.waiting.drain(..count).collect();
-        self.asked = Some((id, some.clone()));
+        self.asked.push((id, some.clone()));
         some
     }
 
+    /// Notes that the clerk reads those of these that wait, with this number.
+    pub(super) fn are_asked(&mut self, id: u64, partitions: &[Partition]) {
+        let is_asked = |partition: &Partition| partitions.contains(partition);
+        let asked;
+        (asked, self.waiting) = self.waiting.drain(..).partition(is_asked);
+        self.asked.push((id, Vec::from(asked)));
+    }
+
+    /// Those that the clerk has read with this number, and that were not given back meanwhile.
+    fn take_asked(&mut self, id: u64) -> Vec<Partition> {
+        let place = self.asked.iter().position(|(asked, _)| *asked == id);
+        place.map_or_else(Vec::new, |place| self.asked.remove(place).1)
+    }
+
     /// Takes in what the clerk has read, and returns the starts of those that were not given back meanwhile.
-    fn answer(&mut self, mut loaded: Loaded) -> Vec<(Partition, Start)> {
-        let (_, asked) = self.asked.take().unwrap_or_default();
+    fn answer(&mut self, id: u64, mut loaded: Loaded) -> Vec<(Partition, Start)> {
+        let asked = self.take_asked(id);
         let is_kept = |partition: &Partition| asked.contains(partition);
         loaded.starts.retain(|(partition, _)| is_kept(partition));
         loaded.failed.retain(is_kept);
@@ -86,7 +100,8 @@ impl Driver {
     pub(super) fn read_unread(&mut self, now: Instant) {
         let unread = &self.unread;
         if unread.waiting.is_empty()
-            || unread.asked.is_some()
+            || !unread.asked.is_empty()
+            || self.commits()
             || unread.again.is_some_and(|time| now < time)
         {
             return;
@@ -102,17 +117,21 @@ impl Driver {
     }
 
     /// Begins the tenures of those that were read.
-    pub(super) fn begin_unread(&mut self, loaded: Result<Loaded, KafkaError>) -> Result<(), Error> {
+    pub(super) fn begin_unread(
+        &mut self,
+        of: u64,
+        loaded: Result<Loaded, KafkaError>,
+    ) -> Result<(), Error> {
         let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
-                let (_, failed) = self.unread.asked.take().unwrap_or_default();
+                let failed = self.unread.take_asked(of);
                 self.unread.add(Vec::new(), failed);
                 return self.note_error(error);
             }
         };
         let mut starts = Vec::new();
-        for ((topic, partition), start) in self.unread.answer(loaded) {
+        for ((topic, partition), start) in self.unread.answer(of, loaded) {
             let sought = self.client.seek(&topic, partition, start.offset(), SEEK);
             match sought {
                 Ok(()) => starts.push(((topic, partition), start)),
@@ -151,11 +170,34 @@ mod tests {
         assert_eq!(unread.ask(7), [partition(1)]);
         unread.add(vec![partition(2)], vec![partition(3)]);
         assert_eq!(numbers(&unread), [1, 2, 3]);
-        let begun = unread.answer(Loaded {
-            starts: starts(&[1]),
-            ..Loaded::default()
-        });
+        let begun = unread.answer(
+            7,
+            Loaded {
+                starts: starts(&[1]),
+                ..Loaded::default()
+            },
+        );
         assert_eq!((begun.len(), numbers(&unread)), (1, vec![2, 3]));
+    }
+
+    /// R7: of an assignment that was ended early.
+    #[test]
+    fn what_the_clerk_reads_already_is_not_asked_for_again() {
+        let mut unread = Unread::default();
+        unread.add(vec![1, 2, 3].into_iter().map(partition).collect(), vec![]);
+        unread.are_asked(7, &[2, 3, 4].map(partition));
+        assert_eq!(unread.ask(8), [partition(1)]);
+        let begun = unread.answer(
+            7,
+            Loaded {
+                starts: starts(&[1, 3, 4]),
+                untried: vec![partition(2)],
+                ..Loaded::default()
+            },
+        );
+        assert_eq!(begun.len(), 1);
+        assert_eq!(numbers(&unread), [1, 2]);
+        assert!(unread.is_asked(8) && !unread.is_asked(7));
     }
 
     /// R1: it may be assigned again, and what was read before that is outdated.
@@ -165,11 +207,14 @@ mod tests {
         unread.add(vec![1, 2, 3].into_iter().map(partition).collect(), vec![]);
         assert_eq!(unread.ask(7).len(), 3);
         unread.retain(|(_, number)| *number == 3);
-        let begun = unread.answer(Loaded {
-            starts: starts(&[1]),
-            failed: vec![partition(2)],
-            untried: vec![partition(3)],
-        });
+        let begun = unread.answer(
+            7,
+            Loaded {
+                starts: starts(&[1]),
+                failed: vec![partition(2)],
+                untried: vec![partition(3)],
+            },
+        );
         assert_eq!((begun.len(), numbers(&unread)), (0, vec![3]));
     }
 }

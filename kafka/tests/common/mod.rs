@@ -55,6 +55,15 @@ pub(crate) async fn produce_to(
     partition: i32,
     records: &[(Option<&str>, Option<&str>)],
 ) {
+    produce_into(cluster, "topic", partition, records).await;
+}
+
+pub(crate) async fn produce_into(
+    cluster: &Cluster,
+    topic: &str,
+    partition: i32,
+    records: &[(Option<&str>, Option<&str>)],
+) {
     let producer: FutureProducer = ClientConfig::new()
         .set("bootstrap.servers", cluster.bootstrap_servers())
         .set("message.max.bytes", "4000000")
@@ -62,7 +71,7 @@ pub(crate) async fn produce_to(
         .expect("a producer");
     let mut sent = Vec::new();
     for (key, payload) in records {
-        let mut record = FutureRecord::<str, str>::to("topic").partition(partition);
+        let mut record = FutureRecord::<str, str>::to(topic).partition(partition);
         record.key = *key;
         record.payload = *payload;
         sent.push(

@@ -1,0 +1,157 @@
+//! What the group wants while an assignment is read: on librdkafka's mock cluster.
+
+mod common;
+
+use std::future::pending;
+use std::ops::Range;
+use std::time::Duration;
+
+use common::{Cluster, Notes, Run, builder, produce_into, run, text, until};
+use keyqueue_kafka::{Builder, Record};
+use rdkafka::mocking::MockCoordinator;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+/// Two brokers, the second of which replies too late.
+fn with_slow() -> Cluster {
+    let cluster = Cluster::new(2).expect("a mock cluster");
+    let group = MockCoordinator::Group("group".to_owned());
+    cluster.coordinator(group, 1).expect("a coordinator");
+    round_trip(&cluster, Duration::from_secs(3));
+    cluster
+}
+
+/// Creates a topic of which the slow broker has all partitions but the last.
+fn create(cluster: &Cluster, topic: &str, partitions: i32) {
+    let created = cluster.create_topic(topic, partitions, 1);
+    created.expect("a topic");
+    for partition in 0..partitions {
+        let broker = if partition < partitions - 1 { 2 } else { 1 };
+        let led = cluster.partition_leader(topic, partition, Some(broker));
+        led.expect("a partition");
+    }
+}
+
+fn round_trip(cluster: &Cluster, time: Duration) {
+    let set = cluster.broker_round_trip_time(2, time);
+    set.expect("a broker");
+}
+
+/// All topics that begin with a `t`, and those that come soon.
+fn of_pattern(cluster: &Cluster) -> Builder {
+    builder(cluster)
+        .topics(["^t"])
+        .set("topic.metadata.refresh.interval.ms", "100")
+}
+
+fn noting(builder: Builder) -> (Run, Notes) {
+    let notes = Notes::default();
+    let of_run = notes.clone();
+    let run = run(builder, move |record: Record| {
+        let (topic, partition) = (record.topic(), record.partition());
+        let payload = text(record.payload());
+        of_run.add(format!("{topic} {partition} {payload}"));
+        async move {
+            if payload == "stuck" {
+                pending::<()>().await;
+            }
+        }
+    });
+    (run, notes)
+}
+
+/// Waits until it is read where the partitions of an assignment begin, which takes a second for each of the slow broker.
+async fn until_it_is_read(run: &Run) {
+    until("it is read", || {
+        let error = run.consumer.status().last_error.unwrap_or_default();
+        error.contains("does not begin")
+    })
+    .await;
+    assert!(run.consumer.status().unread.is_empty());
+}
+
+/// Produces a record to each of these partitions of a topic.
+async fn produce_each(cluster: &Cluster, topic: &str, partitions: Range<i32>, text: &str) {
+    for partition in partitions {
+        produce_into(cluster, topic, partition, &[(Some("a"), Some(text))]).await;
+    }
+}
+
+/// Waits until all of these are noted. Some may be repeated, as the group changes.
+async fn until_noted(notes: &[&Notes], topic: &str, partitions: Range<i32>, text: &str) {
+    for partition in partitions {
+        let note = format!("{topic} {partition} {text}");
+        until(&note, || notes.iter().any(|of| of.all().contains(&note))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R7
+async fn a_topic_that_comes_while_an_assignment_is_read_takes_none_of_its_partitions() {
+    let cluster = with_slow();
+    create(&cluster, "topic", 8);
+    let (first, of_first) = noting(of_pattern(&cluster));
+    until_it_is_read(&first).await;
+    create(&cluster, "two", 1);
+    produce_each(&cluster, "two", 0..1, "1").await;
+    until_noted(&[&of_first], "two", 0..1, "1").await;
+    produce_each(&cluster, "topic", 7..8, "1").await;
+    until_noted(&[&of_first], "topic", 7..8, "1").await;
+    // They can be revoked, and begin.
+    round_trip(&cluster, Duration::ZERO);
+    let (second, of_second) = noting(of_pattern(&cluster));
+    until("it has some", || {
+        !second.consumer.status().partitions.is_empty()
+    })
+    .await;
+    produce_each(&cluster, "topic", 0..8, "2").await;
+    until_noted(&[&of_first, &of_second], "topic", 0..8, "2").await;
+    for run in [first, second] {
+        run.end().await.expect("no error");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R6, R7
+async fn a_topic_that_goes_while_an_assignment_is_read_is_given_back_at_once() {
+    let cluster = with_slow();
+    create(&cluster, "topic", 1);
+    let builder = of_pattern(&cluster).revoke_within(Duration::from_secs(3600));
+    let (run, notes) = noting(builder);
+    produce_each(&cluster, "topic", 0..1, "stuck").await;
+    until_noted(&[&notes], "topic", 0..1, "stuck").await;
+    create(&cluster, "two", 8);
+    until_it_is_read(&run).await;
+    let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+    cluster.topic_error("topic", unknown).expect("a topic");
+    // It is lost, so what runs is not waited for. The other one is read on.
+    until("it is given back", || {
+        let partitions = run.consumer.status().partitions;
+        partitions.iter().all(|of| of.topic == "two")
+    })
+    .await;
+    produce_each(&cluster, "two", 7..8, "1").await;
+    until_noted(&[&notes], "two", 7..8, "1").await;
+    round_trip(&cluster, Duration::ZERO);
+    produce_each(&cluster, "two", 0..8, "2").await;
+    until_noted(&[&notes], "two", 0..8, "2").await;
+    let ended = run.end().await.expect("no error");
+    assert_eq!(ended.cancelled, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
+async fn an_assignment_that_cannot_be_read_holds_up_no_other_partition() {
+    let cluster = with_slow();
+    create(&cluster, "topic", 1);
+    let (run, notes) = noting(of_pattern(&cluster));
+    produce_each(&cluster, "topic", 0..1, "1").await;
+    until_noted(&[&notes], "topic", 0..1, "1").await;
+    let refused = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED; 1000];
+    cluster.request_errors(RDKafkaApiKey::OffsetFetch, &refused);
+    create(&cluster, "two", 1);
+    let of_two = [("two".to_owned(), 0)];
+    until("it is not read", || run.consumer.status().unread == of_two).await;
+    produce_each(&cluster, "topic", 0..1, "2").await;
+    until_noted(&[&notes], "topic", 0..1, "2").await;
+    cluster.clear_request_errors(RDKafkaApiKey::OffsetFetch);
+    produce_each(&cluster, "two", 0..1, "2").await;
+    until_noted(&[&notes], "two", 0..1, "2").await;
+    run.end().await.expect("no error");
+}
