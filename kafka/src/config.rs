@@ -269,7 +269,8 @@ impl Builder {
 
     /// Sets the session that the brokers give members with `group.protocol=consumer`: their `group.consumer.session.timeout.ms`, or
     /// what the group has of its own, from 1 s to an hour. A member begins nothing unless brokers have taken a commit of it within half of
-    /// that. Default: 45 s, which is also the brokers'. Other protocols ignore it: they have `session.timeout.ms`.
+    /// that. Default: 45 s, which is also the brokers'. Other protocols ignore it: there a member begins nothing unless brokers have taken
+    /// a commit of it within `session.timeout.ms`.
     pub fn brokers_session(mut self, session: Duration) -> Self {
         self.brokers_session = session;
         self
@@ -356,6 +357,16 @@ impl Builder {
         check("dead_letters", &letters, has_letters, "the name of a topic")?;
         let rule = "not one of the topics that are read";
         check("dead_letters", &letters, !is_read, rule)
+    }
+
+    /// For how long a commit that brokers have taken shows that this member is in its group.
+    pub(crate) fn lease(&self) -> Duration {
+        if self.client.get("group.protocol") == Some("consumer") {
+            return self.brokers_session / 2;
+        }
+        let session = self.client.get("session.timeout.ms");
+        let session = session.and_then(|session| session.parse().ok());
+        Duration::from_millis(session.unwrap_or(45_000))
     }
 
     /// What librdkafka makes of `auto.offset.reset`, of which it takes many spellings.

@@ -65,10 +65,8 @@ impl Consumer {
         let queue = queue.merge(merge::append).build();
         let queue = queue
             .map_err(|error| Error::config(error.field(), error.value(), error.to_string()))?;
-        let is_of_brokers = settings.client.get("group.protocol") == Some("consumer");
-        let lease = Lease::new(is_of_brokers.then_some(settings.brokers_session));
         let shared = Shared {
-            lease: Arc::new(lease),
+            lease: Arc::new(Lease::new(settings.lease())),
             metadata: Mutex::new(settings.metadata),
             reset,
             settings,

@@ -1,8 +1,9 @@
-//! Whether work may begin: with `group.protocol=consumer` only while it is sure that this member is in its group.
+//! Whether work may begin: only while it is sure that this member is in its group.
 //!
-//! With the classic protocols librdkafka gives an assignment up when it has not reached the group for a session. With this one only the
-//! brokers know the session, so a member that is cut off does not notice that others get its partitions. It does know which of its commits
-//! they have taken: they refuse those of a member that is not in the group any more.
+//! A member that is cut off does not notice that others get its partitions. With `group.protocol=consumer` only the brokers know the
+//! session. With the classic protocols librdkafka gives an assignment up when it has not reached the group for a session, but it does not
+//! look at that while the group changes. A member does know which of its commits brokers have taken: they refuse those of one that is
+//! not in the group any more.
 //!
 //! # Protocol
 //!
@@ -13,7 +14,11 @@
 //! | a worker | [`wait`](Lease::wait)s before each handler. It looks at the clock, so that a process that was stopped begins nothing when it wakes |
 //! | the driver, when it ends a tenure | [`ring`](Lease::ring)s: the workers look whether it was theirs |
 //!
-//! A lease ends half a session after the commit was sent. This is safe although a commit does not renew the session: while librdkafka is connected it
+//! With the classic protocols a lease ends a session after the commit was sent: each commit that brokers take renews the session of its
+//! member. (`commitOffset` of Kafka's `OffsetMetadataManager`: in the states `STABLE` and `PREPARING_REBALANCE`. In the third one,
+//! `COMPLETING_REBALANCE`, they take none.)
+//!
+//! With `group.protocol=consumer` it ends after half a session. This is safe although a commit does not renew the session: while librdkafka is connected it
 //! sends a heartbeat for each interval, and when it is connected again and one is overdue, it sends that before the commits that have waited. So when a commit
 //! is taken, the session has at least its length less two intervals to go: more than half, as long as an interval is less than a
 //! quarter (by default they are 5 and 45 s).
@@ -27,8 +32,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 pub(crate) struct Lease {
-    /// Half of a session. `None`: librdkafka knows the session.
-    limit: Option<Duration>,
+    /// How long it goes on after a commit was sent.
+    pub(crate) limit: Duration,
     created: Instant,
     /// When it ends, in nanoseconds after `created`.
     end: AtomicU64,
@@ -37,9 +42,9 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// A lease that has ended.
-    pub(crate) fn new(session: Option<Duration>) -> Self {
+    pub(crate) fn new(limit: Duration) -> Self {
         Lease {
-            limit: session.map(|session| session / 2),
+            limit,
             created: Instant::now(),
             end: AtomicU64::new(0),
             bell: Notify::new(),
@@ -48,7 +53,7 @@ impl Lease {
 
     /// Notes that brokers have taken a commit that was sent after this moment.
     pub(crate) fn renew(&self, sent: Instant) {
-        let end = sent.duration_since(self.created) + self.limit.unwrap_or_default();
+        let end = sent.duration_since(self.created) + self.limit;
         let end = u64::try_from(end.as_nanos()).unwrap_or(u64::MAX);
         // Ordering: Release; pairs with the Acquire load in `ended`: a worker that hears the bell sees this end.
         self.end.fetch_max(end, Ordering::Release);
@@ -62,7 +67,6 @@ impl Lease {
 
     /// For how long it has ended; `None` if work may begin.
     pub(crate) fn ended(&self, now: Instant) -> Option<Duration> {
-        self.limit?;
         // Ordering: Acquire; pairs with the Release in `renew`.
         let end = Duration::from_nanos(self.end.load(Ordering::Acquire));
         now.duration_since(self.created).checked_sub(end)
@@ -70,13 +74,13 @@ impl Lease {
 
     /// Whether it should be renewed: a quarter of it is over.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        let soon = now + 3 * self.limit.unwrap_or_default() / 4;
+        let soon = now + 3 * self.limit / 4;
         self.ended(soon).is_some()
     }
 
     /// Waits until work may begin, or `is_over` holds.
     pub(crate) async fn wait(&self, is_over: impl Fn() -> bool) {
-        while self.limit.is_some() && self.ended(Instant::now()).is_some() {
+        while self.ended(Instant::now()).is_some() {
             // Before the second look, so that a bell after that wakes it.
             let bell = self.bell.notified();
             if is_over() || self.ended(Instant::now()).is_none() {
@@ -94,9 +98,9 @@ mod tests {
     use super::*;
 
     #[test] // R2
-    fn nothing_begins_without_a_commit_that_was_sent_within_half_of_the_session() {
+    fn nothing_begins_without_a_commit_that_was_sent_within_the_limit() {
         let limit = Duration::from_secs(1000);
-        let lease = Lease::new(Some(2 * limit));
+        let lease = Lease::new(limit);
         let created = lease.created;
         let mut waits = Box::pin(lease.wait(|| false));
         assert!(waits.as_mut().now_or_never().is_none());
@@ -121,16 +125,12 @@ mod tests {
 
     #[test] // R2, R6
     fn one_that_waits_is_let_go_when_its_tenure_ends() {
-        let lease = Lease::new(Some(Duration::from_secs(1000)));
+        let lease = Lease::new(Duration::from_secs(1000));
         let is_over = std::cell::Cell::new(false);
         let mut waits = Box::pin(lease.wait(|| is_over.get()));
         assert!(waits.as_mut().now_or_never().is_none());
         is_over.set(true);
         lease.ring();
         assert!(waits.as_mut().now_or_never().is_some());
-        // Of a group whose session librdkafka knows.
-        let classic = Lease::new(None);
-        assert!(classic.wait(|| false).now_or_never().is_some());
-        assert!(!classic.is_due(Instant::now()) && classic.ended(Instant::now()).is_none());
     }
 }

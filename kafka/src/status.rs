@@ -41,8 +41,9 @@ pub struct Status {
     pub unread: Vec<(String, i32)>,
     /// The last error that the client has reported.
     pub last_error: Option<String>,
-    /// Nothing begins, for this long, which is half a second at least: with `group.protocol=consumer`, brokers have taken no commit for half of
-    /// [`Builder::brokers_session`](crate::Builder::brokers_session), so another member may have these partitions by now. `last_error` may say why.
+    /// Nothing begins, for this long, which is half a second at least: brokers have taken no commit for `session.timeout.ms`, or with
+    /// `group.protocol=consumer` for half of [`Builder::brokers_session`](crate::Builder::brokers_session), so another member may have these
+    /// partitions by now. `last_error` may say why.
     pub held_up: Option<Duration>,
 }
 

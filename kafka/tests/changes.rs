@@ -10,6 +10,7 @@ use common::{Cluster, Notes, Run, builder, produce_into, run, text, until};
 use keyqueue_kafka::{Builder, Record};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tokio::time::sleep;
 
 /// Two brokers, the second of which replies too late.
 fn with_slow() -> Cluster {
@@ -153,5 +154,28 @@ async fn an_assignment_that_cannot_be_read_holds_up_no_other_partition() {
     cluster.clear_request_errors(RDKafkaApiKey::OffsetFetch);
     produce_each(&cluster, "two", 0..1, "2").await;
     until_noted(&[&notes], "two", 0..1, "2").await;
+    run.end().await.expect("no error");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2
+async fn a_member_that_is_cut_off_while_its_group_changes_begins_nothing_after_the_session() {
+    let cluster = with_slow();
+    create(&cluster, "topic", 1);
+    let records = vec![(Some("a"), Some("x")); 5000];
+    produce_into(&cluster, "topic", 0, &records).await;
+    let builder = of_pattern(&cluster).set("session.timeout.ms", "4000");
+    let run = run(builder, |_| sleep(Duration::from_millis(5)));
+    let status = || run.consumer.status();
+    until("it begins", || status().finished > 0).await;
+    create(&cluster, "two", 12);
+    until_it_is_read(&run).await;
+    cluster.broker_down(1).expect("a broker");
+    until("nothing begins", || status().held_up.is_some()).await;
+    let finished = status().finished;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(status().finished, finished);
+    assert!(status().partitions.iter().any(|of| of.records > 0));
+    cluster.broker_up(1).expect("a broker");
+    until("it goes on", || status().finished > finished).await;
     run.end().await.expect("no error");
 }

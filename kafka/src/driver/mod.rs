@@ -224,7 +224,7 @@ impl Driver {
         if !self.is_committing {
             let renews = now >= self.next_renewal && self.is_lease_due(now);
             if renews {
-                self.next_renewal = now + RENEW.min(self.shared.settings.brokers_session / 8);
+                self.next_renewal = now + RENEW.min(self.shared.lease.limit / 4);
             }
             if mem::take(&mut self.wants_commit) || renews {
                 self.is_committing = self.commit(None, |_| true);
@@ -325,7 +325,7 @@ impl Driver {
         let is_held_up = status.held_up.is_some();
         if is_held_up && !self.is_held_up {
             let error = status.last_error.as_deref().unwrap_or_default();
-            tracing::warn!(target: "keyqueue_kafka", since = ?status.held_up, error, "nothing begins: brokers have taken no commit for half of a session");
+            tracing::warn!(target: "keyqueue_kafka", since = ?status.held_up, error, "nothing begins: brokers have taken no commit for too long");
         }
         self.is_held_up = is_held_up;
     }

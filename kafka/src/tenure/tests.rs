@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn tenure(by_key: bool, base: Option<u64>, stored: Option<Stored>) -> Arc<Tenure
         by_key,
         start,
         Arc::new(Bell::default()),
-        Arc::new(Lease::new(None)),
+        Arc::new(Lease::new(Duration::ZERO)),
     ))
 }
 
