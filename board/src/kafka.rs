@@ -79,7 +79,7 @@ impl Partitioned for Kafka {
         let last = last.map(|error| text::cut(error, text::WHOLE));
         let held_up = status.held_up.map(|time| {
             format!(
-                "Nothing begins, for {} s: brokers have taken no commit for half of a session",
+                "Nothing begins, for {} s: brokers have taken no commit for too long",
                 time.as_secs()
             )
         });
