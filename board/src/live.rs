@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use keyqueue::{Added, Cursor, KeySnapshot, Listed, State, WorkQueue};
 
@@ -151,7 +151,10 @@ where
     fn census(&self, within: Duration) -> Option<Census> {
         let queue = self.queue.upgrade()?;
         let began = Instant::now();
-        let mut census = Census::default();
+        let mut census = Census {
+            at: Some(SystemTime::now()),
+            ..Census::default()
+        };
         let mut in_hand = First::new(IN_HAND);
         let mut next = Some(Cursor::default());
         while let Some(from) = next {

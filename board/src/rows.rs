@@ -45,7 +45,9 @@ pub(crate) struct Census {
     pub(crate) group_count: usize,
     /// Whether there was no time for all keys: then the numbers are of some, and there are no groups.
     pub(crate) is_partial: bool,
-    /// How long the look took.
+    /// When the look began, and how long it took.
+    #[serde(serialize_with = "maybe_unix")]
+    pub(crate) at: Option<SystemTime>,
     #[serde(serialize_with = "seconds")]
     pub(crate) took: Duration,
 }

@@ -1,15 +1,18 @@
 //! One queue: its numbers, pictures, keys in hand and groups, and what can be done with all of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use maud::{Markup, html};
 
-use super::{Problem, View, button, foreign, form, found, json, keys, maybe, named};
+use super::{Problem, View, button, clock, foreign, form, found, json, keys, maybe, named};
 use crate::picture::pictures;
 use crate::policy::Action;
 use crate::rows::{Census, Group, Summary};
 use crate::source::Refused;
 use crate::web::Context;
+
+/// A page says of a look that is older than this how old it is.
+const OLD: Duration = Duration::from_secs(1);
 
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let queue = found(at, at.board.queue(name), name)?;
@@ -17,6 +20,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let now = Instant::now();
     let (pictures, rates) =
         queue.with_history(|history| (pictures(history, now), history.rates(now)));
+    let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age >= OLD);
     let live = html! {
         div {
             "State: " span.state { (summary.state) }
@@ -24,6 +28,9 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
             " " (actions(at, name, &summary))
         }
         (numbers(&summary, &census))
+        @if let Some(at) = census.at.filter(is_old) {
+            p.soft { "Keys in hand, delayed keys, levels and groups are those of " (clock(at)) "." }
+        }
         @if census.is_partial {
             p.note {
                 "There are too many keys to look at all of them. Only the number of queued keys is of all; the others are of "

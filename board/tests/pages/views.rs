@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::common::{HOUR, Site, assert_has, event, listed};
-use keyqueue_board::Board;
+use keyqueue_board::{Board, Shown};
 
 #[tokio::test] // X2
 async fn the_first_page_lists_the_queues() {
@@ -77,6 +77,28 @@ async fn keys_in_hand_come_with_those_that_are_held_for_the_longest_time_first()
     assert_eq!(all["keys"]["processing"], 60);
     let in_hand = listed(&json!({ "rows": all["keys"]["in_hand"] }));
     assert!(in_hand.into_iter().eq((0..50).map(|n| n.to_string())));
+}
+
+#[tokio::test] // X6
+async fn a_page_says_that_a_look_at_many_keys_is_older_than_the_page() {
+    let site = Site::new();
+    let slow = Shown::new(site.queue.as_ref().unwrap(), |key: &String, f| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        f.write_str(key)
+    });
+    site.board.add("slow", slow).unwrap();
+    site.queue().add("a/1".into());
+    let held = site.queue().try_get().unwrap();
+    let mut page = site.get("/queues/q/slow").await;
+    for _ in 0..100 {
+        if page.text.contains("levels and groups are those of") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        page = site.get("/queues/q/slow").await;
+    }
+    page.has("a/1 | levels and groups are those of 20");
+    drop(held);
 }
 
 #[tokio::test] // X2
