@@ -1,7 +1,8 @@
 //! Dead letters: the messages of keys that were given up.
 //!
 //! A replica publishes each message of such a key to the subject [`Config::dead_letters`](crate::Config::dead_letters),
-//! with its payload, its headers and the headers of this module. [`create`](crate::create) makes the stream
+//! with its payload, its headers and the headers of this module. Headers whose names begin with `Nats-` are left out: they are for the
+//! server, and the stream of the letters refuses some. [`create`](crate::create) makes the stream
 //! `<stream>-dead` for them (`WORK-dead` by default). All keys have this one subject: the key is in a header, and
 //! [`key`] returns it.
 //!
@@ -43,8 +44,8 @@
 
 mod list;
 
-use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::{HeaderMap, HeaderName};
 
 use crate::Fence;
 use crate::fleet::Shared;
@@ -110,7 +111,13 @@ pub(crate) async fn publish_one(
     let Some(subject) = &shared.config.dead_letters else {
         return Ok(());
     };
-    let mut headers = message.headers.as_deref().cloned().unwrap_or_default();
+    let mut headers = HeaderMap::new();
+    let of_message = message.headers.iter().flat_map(|headers| headers.iter());
+    for (name, values) in of_message.filter(|(name, _)| !is_for_server(name)) {
+        for value in values {
+            headers.append(name.clone(), value.clone());
+        }
+    }
     headers.insert(KEY, token);
     // A header is one line.
     headers.insert(ERROR, error.replace(['\r', '\n'], " "));
@@ -131,4 +138,11 @@ pub(crate) async fn publish_one(
     };
     publish.await?;
     Ok(())
+}
+
+/// Whether the server reads the header: the time at which a message was due, for example, which only a stream with schedules takes.
+fn is_for_server(name: &HeaderName) -> bool {
+    let name: &[u8] = name.as_ref();
+    let start = name.get(..5);
+    start.is_some_and(|start| start.eq_ignore_ascii_case(b"Nats-"))
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull;
+use async_nats::{HeaderMap, HeaderValue};
 use futures_util::StreamExt;
 use keyqueue_nats::{Coalesce, Config, Event, Outcome, Producer, Verdict, create, dead_letter};
 use servers::nats::Server;
@@ -16,7 +17,7 @@ use servers::until;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use common::{DONE, Log, Replica, Seen, config, created, drained, logged, messages, seen};
+use common::{DONE, Log, Replica, Seen, config, created, drained, logged, messages, one, seen};
 
 #[tokio::test]
 async fn each_key_is_delivered_and_its_message_is_acknowledged() {
@@ -364,5 +365,50 @@ async fn a_message_in_the_wrong_partition_is_refused() {
     assert!(!refused.contains(&right), "{refused:?}");
     let dead = context.get_stream("WORK-dead").await.unwrap();
     assert_eq!(dead.get_info().await.unwrap().state.messages, 3);
+    replica.leave().await;
+}
+
+fn letters() -> Config {
+    Config {
+        dead_letters: Some("dead".into()),
+        ..one()
+    }
+}
+
+/// N6: what a message tells the server, in headers that begin with `Nats-`, is not said again in its dead letter, whose stream would refuse
+/// it. The server adds some to a message that was delayed.
+#[tokio::test]
+async fn a_letter_has_no_headers_that_are_for_the_server() {
+    let config = letters();
+    let Some((_server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let context = async_nats::jetstream::new(client.clone());
+    let log = Log::default();
+    let give_up = |_| ready(Verdict::GiveUp("never".to_owned()));
+    let replica = logged(client.clone(), &config, "a", &log, give_up).await;
+    let second = Duration::from_secs(1);
+    producer.add_after("later", "", second).await.unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Expected-Stream", "WORK-1-0");
+    headers.insert("nats-lower", "dropped");
+    headers.insert("Own", "kept");
+    let stored = context.publish_with_headers("work.1.0.in.foreign", headers, "".into());
+    stored.await.unwrap().await.unwrap();
+
+    until("both have letters", async || {
+        dead_letter::count(&client, &config).await.unwrap() == Some(2)
+    })
+    .await;
+    let dead = context.get_stream("WORK-dead").await.unwrap();
+    let [foreign, later] = [1, 2].map(|sequence| dead.get_raw_message(sequence));
+    let headers = [foreign.await.unwrap(), later.await.unwrap()].map(|letter| letter.headers);
+    assert_eq!(headers[0].get("Own").map(HeaderValue::as_str), Some("kept"));
+    for (name, _) in headers.iter().flat_map(HeaderMap::iter) {
+        let name: &str = name.as_ref();
+        let is_own = name == "Nats-Msg-Id" || !name.to_lowercase().starts_with("nats-");
+        assert!(is_own, "{name}");
+    }
+    assert_eq!(seen(&log).len(), 2);
     replica.leave().await;
 }
