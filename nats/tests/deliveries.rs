@@ -412,3 +412,32 @@ async fn a_letter_has_no_headers_that_are_for_the_server() {
     assert_eq!(seen(&log).len(), 2);
     replica.leave().await;
 }
+
+/// N6: a token that no producer would use, because it is too long for a key.
+#[tokio::test]
+async fn a_token_that_is_too_long_is_refused() {
+    let config = letters();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
+    let log = Log::default();
+    let replica = Replica::logging(&server, &config, "a", &log).await;
+    let mut events = replica.fleet.events();
+    let long = format!("work.1.0.in.{}", "a".repeat(201));
+    let context = async_nats::jetstream::new(client.clone());
+    let stored = context.publish(long, "".into()).await.unwrap();
+    stored.await.unwrap();
+    let stranger = async {
+        loop {
+            if let Event::Stranger { reason, .. } = events.next().await.unwrap() {
+                break reason;
+            }
+        }
+    };
+    let stranger = tokio::time::timeout(Duration::from_secs(10), stranger).await;
+    assert_eq!(stranger.as_deref(), Ok("it has no key"));
+    drained(&server, &config).await;
+    let letters = dead_letter::count(&client, &config).await.unwrap();
+    assert_eq!(letters, Some(1));
+    replica.leave().await;
+}
