@@ -56,12 +56,17 @@ pub use list::{Letter, count, drop_letter, get, list, put_back};
 
 /// The header with the key of a dead letter, encoded as a token of a subject: [`key`] decodes it.
 pub const KEY: &str = "Keyqueue-Key";
-/// The header with the last error of a dead letter, on one line.
+/// The header with the last error of a dead letter, on one line: its first 4096 bytes, or fewer if the payload leaves no room for them.
 pub const ERROR: &str = "Keyqueue-Error";
 /// The header with the number of tries, in decimal digits.
 pub const ATTEMPTS: &str = "Keyqueue-Attempts";
 /// The header with the sequence that the message had in its partition's stream, in decimal digits.
 pub const SEQUENCE: &str = "Keyqueue-Sequence";
+
+/// The bytes of an error that are kept: the server takes headers of 64 KiB.
+const MOST_ERROR: usize = 4096;
+/// More bytes than the headers of this module need without the error.
+const OTHERS: usize = 1024;
 
 /// Returns the key of a dead letter, as it was passed to [`Producer::add`](crate::Producer::add). `None`: there is no
 /// header [`KEY`], or it has no key.
@@ -119,8 +124,14 @@ pub(crate) async fn publish_one(
         }
     }
     headers.insert(KEY, token);
+    let room = shared.client.max_payload();
+    let room = room.saturating_sub(message.payload.len() + OTHERS);
+    let mut end = error.len().min(room).min(MOST_ERROR);
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
     // A header is one line.
-    headers.insert(ERROR, error.replace(['\r', '\n'], " "));
+    headers.insert(ERROR, error[..end].replace(['\r', '\n'], " "));
     headers.insert(ATTEMPTS, attempts.to_string());
     headers.insert(SEQUENCE, message.sequence.to_string());
     let stream = shared.config.stream_of(fence.partition);

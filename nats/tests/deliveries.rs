@@ -413,6 +413,33 @@ async fn a_letter_has_no_headers_that_are_for_the_server() {
     replica.leave().await;
 }
 
+/// N6: a letter is stored whatever the length of the error, also if its message has hardly room for an error.
+#[tokio::test]
+async fn a_letter_with_a_long_error_is_stored() {
+    let config = letters();
+    let Some((_server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let log = Log::default();
+    // A character of two bytes is where each cut may be.
+    let error = || format!("x{}", "ü".repeat(35_000));
+    let give_up = move |_| ready(Verdict::GiveUp(error()));
+    let replica = logged(client.clone(), &config, "a", &log, give_up).await;
+    let large = "x".repeat(client.max_payload() - 2000);
+    producer.add("small", "").await.unwrap();
+    producer.add("large", large).await.unwrap();
+    until("both have letters", async || {
+        dead_letter::count(&client, &config).await.unwrap() == Some(2)
+    })
+    .await;
+    let letters = dead_letter::list(&client, &config, 0, 2).await.unwrap();
+    for letter in letters {
+        let kept = letter.error.len();
+        assert!(kept > 500 && error().starts_with(&letter.error), "{kept}");
+    }
+    replica.leave().await;
+}
+
 /// N6: a token that no producer would use, because it is too long for a key.
 #[tokio::test]
 async fn a_token_that_is_too_long_is_refused() {

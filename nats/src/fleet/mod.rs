@@ -133,7 +133,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) context: Context,
     replica: String,
-    client: Client,
+    pub(crate) client: Client,
     /// Of the partitions.
     streams: Vec<Stream>,
     /// The bucket of what outlives the owners.
