@@ -157,7 +157,7 @@ impl Attempts {
     ) -> Result<(), async_nats::Error> {
         let subject = format!("{}{}", prefix(shared, former, IN_HAND), former.epoch);
         if let Some(record) = last(&shared.counts, &subject).await? {
-            let names = std::str::from_utf8(&record.payload)?.split_whitespace();
+            let names = names(std::str::from_utf8(&record.payload)?);
             self.counts().accused.extend(names.map(str::to_owned));
         }
         Ok(())
@@ -331,6 +331,11 @@ pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats
     Ok(())
 }
 
+/// The keys that a record of what may be in hand names.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(' ')
+}
+
 /// The count that a record has. One that the server has left for a record that was removed has none.
 fn count(payload: &[u8]) -> u32 {
     let text = std::str::from_utf8(payload).ok();
@@ -360,5 +365,17 @@ async fn write(shared: &Shared, fence: Fence, letter: &str, token: &str, text: S
         Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::warn!(letter, token, %error, "a count is not stored"),
         Err(_) => tracing::warn!(letter, token, "a count may not be stored"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    /// An encoded key has no ASCII space, but it may have others.
+    #[test]
+    fn the_names_of_a_record_are_those_that_were_written() {
+        let keys = ["全角\u{3000}key", "b\u{a0}b", "c"];
+        assert_eq!(names(&keys.join(" ")).collect::<Vec<_>>(), keys);
     }
 }
