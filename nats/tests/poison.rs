@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keyqueue_nats::{Coalesce, Config, Outcome, Producer, Verdict, create};
+use keyqueue_nats::{Coalesce, Config, Outcome, Producer, Verdict, create, dead_letter};
 use servers::Proxy;
 use servers::nats::Server;
 use servers::until;
@@ -408,4 +408,51 @@ async fn what_is_read_again_is_bounded() {
     let log = log.lock().unwrap().clone();
     // What is on its way: twice 1 MiB.
     assert!(log.iter().all(|(_, bytes)| *bytes < 4 << 20), "{log:?}");
+}
+
+/// N15: a key that kills is given up, also if each message of which a process has died is replaced before the next owner comes.
+#[tokio::test]
+async fn a_key_that_kills_and_is_added_again_is_given_up() {
+    let config = one_retry();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let log = Log::default();
+    let is_dead = async || dead_letter::count(&client, &config).await.unwrap() == Some(1);
+    for deaths in 0.. {
+        producer.add("key", deaths.to_string()).await.unwrap();
+        let client = server.client().await;
+        let killed = logged(client, &config, "a", &log, |_| std::future::pending()).await;
+        until("it is in hand or given up", async || {
+            count(&log, "key") > deaths || is_dead().await
+        })
+        .await;
+        if is_dead().await {
+            break;
+        }
+        killed.running.abort();
+        // What is added from now on is not received by this one.
+        let _ = killed.running.await;
+        sleep(Duration::from_millis(100)).await;
+        assert!(deaths < 9, "nobody has noticed {deaths} deaths");
+    }
+}
+
+/// N15: what a key has killed counts also if its message has come later, or the owner before has handed over.
+#[tokio::test]
+async fn a_key_that_has_killed_is_a_suspect_for_each_owner() {
+    let config = one_retry();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let counts = async_nats::jetstream::new(client.clone());
+    // As owners have written it.
+    let six = counts.publish("$KV.WORK-counts.1.d.0.key", "6".into());
+    six.await.unwrap().await.unwrap();
+    producer.add("key", "").await.unwrap();
+    let log = Log::default();
+    let _replica = Replica::logging(&server, &config, "a", &log).await;
+    drained(&server, &config).await;
+    let letters = dead_letter::count(&client, &config).await.unwrap();
+    assert_eq!((letters, seen(&log).len()), (Some(1), 0));
 }

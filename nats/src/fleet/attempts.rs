@@ -11,7 +11,7 @@
 //! key that is delivered are looked for until the owner has the names.
 //!
 //! A key that kills its process writes nothing. So an owner whose predecessor has not handed over writes down *before* a delivery of what
-//! the predecessor had received that it may have the key in hand, until the delivery has ended in whatever way. The record
+//! was in the stream at the take-over that it may have the key in hand, until the delivery has ended in whatever way. The record
 //! `<partitions>.h.<partition>.<epoch>` names the keys that are in hand and some that come next, so that one write does for up to [`MANY`]
 //! keys ([`Ahead`]). If this owner dies, the next one takes it that the process has ended once with each key that is named, and
 //! counts each delivery of them, as `<partitions>.d.<partition>.<key>`: how often the process has ended while the key was in
@@ -67,7 +67,7 @@ pub(crate) struct Attempts {
     ahead: tokio::sync::Mutex<Ahead>,
 }
 
-/// What the process may have in hand of what the former owner had received.
+/// What the process may have in hand of what was in the stream at the take-over.
 #[derive(Default)]
 struct Ahead {
     /// The record has these, and some whose deliveries have ended since.
@@ -85,7 +85,7 @@ struct Counts {
     recorded: Option<HashMap<String, [bool; 2]>>,
     /// A former owner may have had them in hand when it died. Moved to `of` when they are looked at.
     accused: HashSet<String>,
-    /// What a former owner had received, in the order in which it has come: not begun and not named yet.
+    /// What was in the stream at the take-over, in the order in which it has come: not begun and not named yet.
     next: VecDeque<String>,
 }
 
@@ -163,7 +163,7 @@ impl Attempts {
         Ok(())
     }
 
-    /// A key has come that a former owner had received.
+    /// A key has come that a former owner had received, or that was added before the take-over.
     pub(crate) fn expect(&self, token: &str) {
         self.counts().next.push_back(token.to_owned());
     }

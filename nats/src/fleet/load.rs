@@ -64,8 +64,8 @@ pub(crate) struct Load {
     pub(crate) until_new: bool,
     /// The handler is not called any more, unless a new message comes.
     pub(crate) given_up: Option<GivenUp>,
-    /// A delivery in this tenure has come to an end: the key does not kill the process.
-    pub(crate) proven: bool,
+    /// A former owner may have died of the key, and no delivery of it has come to an end in this tenure.
+    pub(crate) suspect: bool,
     /// It was moved to the level of the queue that its failures give it. It may have come back to the other since, with a message.
     pub(crate) moved: bool,
 }
@@ -73,13 +73,13 @@ pub(crate) struct Load {
 impl Load {
     pub(crate) fn new(tenure: &Arc<Tenure>, message: Message) -> Self {
         Load {
+            suspect: tenure.is_suspect(message.sequence),
             tenure: Arc::clone(tenure),
             messages: vec![message],
             covered: 1,
             not_before: None,
             until_new: false,
             given_up: None,
-            proven: false,
             moved: false,
         }
     }
@@ -102,6 +102,8 @@ impl Load {
         if epochs.1 < epochs.0 {
             return 0;
         }
+        // The later one may be a copy, which makes a key a suspect once more for nothing.
+        self.suspect |= newer.suspect;
         let made = |load: &Load| load.messages.last().map_or(0, |message| message.made);
         if made(self) != made(&newer) {
             // The stream was deleted and made again: what was in the former one is gone, and sequences begin anew.
@@ -148,6 +150,8 @@ impl Load {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
     use crate::Fence;
 
@@ -228,6 +232,19 @@ mod tests {
             assert_eq!(held.merge(load(&tenure, 5, "again"), coalesce, &acks), 0);
             assert_eq!((replies(&held), held.covered), (vec!["again"], 1));
             assert!(outbox.sent().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_key_stays_a_suspect_whatever_comes() {
+        let (acks, _outbox) = Acks::new();
+        let tenure = tenure(1);
+        // Relaxed: there is one thread.
+        tenure.suspects.store(5, Relaxed);
+        for (first, second) in [(5, 6), (6, 5)] {
+            let mut held = load(&tenure, first, "");
+            held.merge(load(&tenure, second, ""), Coalesce::Server, &acks);
+            assert!(held.suspect);
         }
     }
 

@@ -171,8 +171,12 @@ async fn begin(
         let info = within(tenure, "looking up the stream", stream.get_info());
         let info = info.await??;
         let made = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX);
-        // Relaxed: only the task that receives reads it.
-        tenure.made.store(made, Relaxed);
+        // Relaxed: only the task that receives reads these before the first message has come.
+        let is_first = tenure.made.swap(made, Relaxed) == 0;
+        if is_first && tenure.suspects.load(Relaxed) > 0 {
+            // What was added since the former owner died has replaced what it had received.
+            tenure.suspects.fetch_max(info.state.last_sequence, Relaxed);
+        }
         let wanted = leader(info.cluster.as_ref());
         let leads = leader(consumer.cached_info().cluster.as_ref());
         if shared.config.replicas == 1 || leads == wanted {

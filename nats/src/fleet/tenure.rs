@@ -45,7 +45,8 @@ pub(crate) struct Tenure {
     /// Each message that is held has a clone.
     pub(crate) alive: Arc<()>,
     pub(crate) attempts: Attempts,
-    /// The last sequence that a former owner has received which has not handed over: it may have died of a message up to there.
+    /// The last sequence in the stream when this owner has taken over from one that has not handed over, and had received something: that
+    /// one may have died of a message up to there, or of one that such a message has replaced.
     pub(crate) suspects: AtomicU64,
     /// When the stream was made, in nanoseconds since 1970.
     pub(crate) made: AtomicI64,
@@ -111,7 +112,7 @@ impl Tenure {
         self.consumer().1.clone()
     }
 
-    /// Whether a former owner may have died of the message with this sequence.
+    /// Whether a former owner may have died of the message with this sequence, or of one that it has replaced.
     pub(crate) fn is_suspect(&self, sequence: u64) -> bool {
         // Relaxed: it was set before the message was received.
         sequence <= self.suspects.load(Relaxed)

@@ -69,8 +69,6 @@ where
     let token = token::encode(name).expect("it was decoded");
     let tenure = Arc::clone(&job.value().tenure);
     drop_older(&shared, name, &mut job);
-    let mut first = job.value().messages.iter().take(1);
-    let suspect = !job.value().proven && first.any(|first| tenure.is_suspect(first.sequence));
     let [failures, deaths] = match tenure.attempts.of(&shared, tenure.fence, &token).await {
         Ok(counts) => counts,
         Err(error) => {
@@ -78,6 +76,7 @@ where
             return Verdict::Ok(Outcome::Later(PAUSE));
         }
     };
+    let suspect = job.value().suspect || deaths > 0;
     let level = if failures > 0 { FAILING } else { HEALTHY };
     if job.level() != level && !job.value().moved {
         let mut load = job.take().expect("nothing has taken it");
@@ -168,7 +167,7 @@ where
         drop(job.take());
         return Verdict::Ok(Outcome::Done);
     }
-    job.value_mut().proven = true;
+    job.value_mut().suspect = false;
     let tried = Tried {
         ready,
         attempt: failures.saturating_add(1),
