@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keyqueue_nats::{Coalesce, Config, Outcome, Producer, Verdict, create, dead_letter};
+use keyqueue_nats::{Coalesce, Config, Delivery, Outcome, Producer, Verdict, create, dead_letter};
 use servers::Proxy;
 use servers::nats::Server;
 use servers::until;
@@ -455,4 +455,38 @@ async fn a_key_that_has_killed_is_a_suspect_for_each_owner() {
     drained(&server, &config).await;
     let letters = dead_letter::count(&client, &config).await.unwrap();
     assert_eq!((letters, seen(&log).len()), (Some(1), 0));
+}
+
+/// A key that was handled, and is named in the record of what was in hand, has killed nobody: a new message of it is a first try.
+#[tokio::test]
+async fn a_new_message_of_a_handled_key_is_a_first_try() {
+    let config = one_retry();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    for key in ["key", "handled"] {
+        producer.add(key, "").await.unwrap();
+    }
+    killed(&server, &config, 1, 2).await;
+    let log = Log::default();
+    let handler = |delivery: Delivery| async move {
+        if delivery.key() == "key" {
+            std::future::pending::<()>().await;
+        }
+        DONE
+    };
+    let replica = logged(client.clone(), &config, "a", &log, handler).await;
+    until("both are in hand", async || seen(&log).len() == 2).await;
+    until("one is handled", async || {
+        messages(&server, &config).await == 1
+    })
+    .await;
+    replica.running.abort();
+    let _next = logged(client, &config, "b", &log, handler).await;
+    until("it is taken over", async || count(&log, "key") == 2).await;
+    producer.add("handled", "new").await.unwrap();
+    until("it is handled again", async || count(&log, "handled") == 2).await;
+    let attempts: Vec<_> = seen(&log).into_iter().skip(2).collect();
+    let attempts = attempts.iter().map(|seen| (&*seen.key, seen.attempt));
+    assert_eq!(attempts.collect::<Vec<_>>(), [("key", 2), ("handled", 1)]);
 }

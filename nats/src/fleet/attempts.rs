@@ -94,14 +94,15 @@ impl Attempts {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self, token: &str) -> Option<[u32; 2]> {
+    fn known(&self, token: &str, suspect: bool) -> Option<[u32; 2]> {
         let mut counts = self.counts();
         let mut known = match counts.of.get(token) {
             Some(known) => *known,
             None if counts.recorded(token)? == [false; 2] => [0, 0],
             None => return None,
         };
-        if counts.accused.remove(token) {
+        // If its message came after the take-over, the former owner had handled what it had in hand.
+        if counts.accused.remove(token) && suspect {
             known[DIED] = known[DIED].max(1);
             counts.of.insert(token.to_owned(), known);
         }
@@ -117,14 +118,16 @@ impl Attempts {
         }
     }
 
-    /// How often the key, encoded as a token, has failed since it last succeeded, and how often the process has ended with it.
+    /// How often the key, encoded as a token, has failed since it last succeeded, and how often the process has ended with it. It is a
+    /// suspect if its message was in the stream at the take-over.
     pub(crate) async fn of(
         &self,
         shared: &Shared,
         fence: Fence,
         token: &str,
+        suspect: bool,
     ) -> Result<[u32; 2], async_nats::Error> {
-        if let Some(known) = self.known(token) {
+        if let Some(known) = self.known(token, suspect) {
             return Ok(known);
         }
         // Only this task looks for the key's records: each key is delivered to one at a time.
@@ -146,7 +149,7 @@ impl Attempts {
             }
             counts.of.insert(token.to_owned(), found);
         }
-        Ok(self.known(token).unwrap_or(found))
+        Ok(self.known(token, suspect).unwrap_or(found))
     }
 
     /// Takes it that the process has ended with what the former owner with this fence may have had in hand.

@@ -69,14 +69,16 @@ where
     let token = token::encode(name).expect("it was decoded");
     let tenure = Arc::clone(&job.value().tenure);
     drop_older(&shared, name, &mut job);
-    let [failures, deaths] = match tenure.attempts.of(&shared, tenure.fence, &token).await {
+    let suspect = job.value().suspect;
+    let counts = tenure.attempts.of(&shared, tenure.fence, &token, suspect);
+    let [failures, deaths] = match counts.await {
         Ok(counts) => counts,
         Err(error) => {
             tracing::debug!(key = name, %error, "the key's failures cannot be read yet");
             return Verdict::Ok(Outcome::Later(PAUSE));
         }
     };
-    let suspect = job.value().suspect || deaths > 0;
+    let suspect = suspect || deaths > 0;
     let level = if failures > 0 { FAILING } else { HEALTHY };
     if job.level() != level && !job.value().moved {
         let mut load = job.take().expect("nothing has taken it");
