@@ -33,7 +33,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// 1. It makes the new streams. The old ones take no new messages from then on: an add of a producer with the old number fails, and says
 ///    that no stream takes it; one with the new number is stored.
 /// 2. It waits until the replicas, which have the old number, have handled what is in the old streams, delayed messages included.
-///    [`Fleet::join`](crate::Fleet::join) with the new number is [`Error::Mismatch`] until then.
+///    [`Fleet::join`](crate::Fleet::join) with the new number is [`Error::Mismatch`] until then. A key that always fails without
+///    [`Config::max_retries`], or that always asks for a later delivery, keeps it waiting forever.
 /// 3. It deletes the old streams. Replicas with the old number receive nothing more, and are to be ended; those with the new number may join.
 ///
 /// So: call this, then start producers with the new configuration and end the old ones; when it returns, start the replicas anew. If the fleet has
