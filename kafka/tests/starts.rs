@@ -219,8 +219,12 @@ async fn a_group_that_begins_at_the_end_reads_nothing_before_that_is_committed()
     let refused = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED; 3];
     cluster.request_errors(RDKafkaApiKey::OffsetCommit, &refused);
     let (run, notes) = noting(builder);
-    until("it is assigned", || partitions(&run).len() == 1).await;
+    let refused = |times| run.consumer.status().commit_errors >= times;
+    until("a commit is refused", || refused(1)).await;
     produce(&cluster, &[(Some("a"), Some("after"))]).await;
+    until("a second later the next one", || refused(2)).await;
+    let partition = &partitions(&run)[0];
+    assert_eq!((partition.committed, partition.records), (None, 0));
     until("it runs", || notes.len() == 1).await;
     assert_eq!(partitions(&run)[0].committed, Some(1));
     run.drop_future();
