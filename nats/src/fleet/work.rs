@@ -158,6 +158,7 @@ where
         // The partition is handed over without it.
         () = tenure.cancelled() => None,
     };
+    // If it is lost, the count may be that of the next owner.
     if suspect && !tenure.is_lost() {
         attempts.end(&shared, tenure.fence, &token).await;
     }
