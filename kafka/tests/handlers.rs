@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Notes, Run, builder, cluster, produce, produce_to, run, text, until};
-use keyqueue_kafka::{Consumer, Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
+use common::{
+    Cluster, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text, until,
+};
+use keyqueue_kafka::{Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -441,14 +443,7 @@ async fn a_member_whose_commits_are_refused_begins_nothing_after_half_of_the_ses
     let cluster = cluster(1);
     let (notes, go) = (Notes::default(), Arc::new(Notify::new()));
     let (of_run, gate) = (notes.clone(), Arc::clone(&go));
-    // The brokers have the session, and the group's assignor.
-    let builder = Consumer::builder(&cluster.bootstrap_servers(), "group")
-        .topics(["topic"])
-        .set("group.protocol", "consumer")
-        .set("fetch.wait.max.ms", "20")
-        .commit_every(Duration::from_millis(20))
-        .brokers_session(Duration::from_secs(1));
-    let run = run(builder, move |record| {
+    let run = run(of_brokers(&cluster), move |record| {
         let (notes, gate) = (of_run.clone(), Arc::clone(&gate));
         async move {
             let offset = record.offset();
