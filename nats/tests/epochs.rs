@@ -9,6 +9,7 @@ use std::future::ready;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::jetstream;
+use async_nats::jetstream::message::StreamMessage;
 use keyqueue_nats::{Config, Outcome, Producer, Verdict, create, repartition};
 use servers::nats::Server;
 use servers::until;
@@ -44,8 +45,22 @@ fn grows(log: &Log, owners: usize) {
     }
 }
 
-/// Deletes the bucket of owners, and makes it again on a machine whose clock was set back by a minute.
-async fn made_again(server: &Server, config: &Config) {
+/// The records of the bucket of owners.
+async fn copied(server: &Server) -> Vec<StreamMessage> {
+    let context = jetstream::new(server.client().await);
+    let bucket = context.get_stream("KV_WORK-owners").await.unwrap();
+    let state = &bucket.cached_info().state;
+    let mut records = Vec::new();
+    for sequence in state.first_sequence..=state.last_sequence {
+        // Others were replaced.
+        records.extend(bucket.get_raw_message(sequence).await.ok());
+    }
+    assert!(!records.is_empty());
+    records
+}
+
+/// Deletes the bucket of owners, and makes it again on a machine whose clock was set back by a minute, with these records.
+async fn made_again(server: &Server, config: &Config, copy: Vec<StreamMessage>) {
     let client = server.client().await;
     let context = jetstream::new(client.clone());
     let bucket = context.get_stream("KV_WORK-owners").await.unwrap();
@@ -55,6 +70,10 @@ async fn made_again(server: &Server, config: &Config) {
     let back = now - Duration::from_secs(60);
     bucket.first_sequence = Some(u64::try_from(back.as_millis()).unwrap());
     context.create_stream(bucket).await.unwrap();
+    for record in copy {
+        let stored = context.publish(record.subject, record.payload).await;
+        stored.unwrap().await.unwrap();
+    }
     create(&client, config).await.unwrap();
 }
 
@@ -62,6 +81,8 @@ enum End {
     Leaves,
     IsKilled,
     Runs,
+    /// It runs, and the bucket is an old copy, which has its session.
+    RunsBesideACopy,
 }
 
 async fn a_clock_that_steps_back(end: End) {
@@ -72,12 +93,18 @@ async fn a_clock_that_steps_back(end: End) {
     let log = Log::default();
     let mut first = Some(Replica::logging(&server, &config, "a", &log).await);
     round(&server, &config, &log, 1).await;
+    let mut copy = Vec::new();
     match end {
         End::Leaves => first.take().unwrap().leave().await,
         End::IsKilled => first.take().unwrap().running.abort(),
         End::Runs => {}
+        End::RunsBesideACopy => {
+            copy = copied(&server).await;
+            // It renews its lease meanwhile.
+            sleep(config.lease).await;
+        }
     }
-    made_again(&server, &config).await;
+    made_again(&server, &config, copy).await;
     let replica = match first {
         Some(first) => {
             // It waits for a lease.
@@ -106,6 +133,11 @@ async fn the_bucket_is_made_again_while_a_replica_runs() {
     a_clock_that_steps_back(End::Runs).await;
 }
 
+#[tokio::test]
+async fn an_old_copy_of_the_bucket_is_restored_while_a_replica_runs() {
+    a_clock_that_steps_back(End::RunsBesideACopy).await;
+}
+
 /// N10: it does not take the revisions of the former bucket for ones that it has not seen.
 #[tokio::test]
 async fn a_bucket_that_was_made_again_is_watched_once() {
@@ -123,7 +155,7 @@ async fn a_bucket_that_was_made_again_is_watched_once() {
     .await;
     let fleet = &replica.fleet;
     until("it owns", async || !fleet.owned().is_empty()).await;
-    made_again(&server, &config).await;
+    made_again(&server, &config, Vec::new()).await;
     until("it notices", async || fleet.owned().is_empty()).await;
     until("it owns again", async || !fleet.owned().is_empty()).await;
     proxy.lose(usize::MAX - 1);
@@ -151,7 +183,7 @@ async fn the_number_of_partitions_is_changed_after_the_bucket_was_made_again() {
         round(&server, &old, &log, rounds).await;
         replica.leave().await;
         if rounds == 1 {
-            made_again(&server, &old).await;
+            made_again(&server, &old, Vec::new()).await;
         }
     }
     repartition(&client, &new).await.unwrap();

@@ -98,6 +98,7 @@ impl Driver {
             let input = tokio::select! {
                 Some(input) = changes.recv() => input,
                 Some(input) = self.steps.next(), if !self.steps.is_empty() => match input {
+                    Some(read) if self.member.is_of_another_bucket(&read) => return leaving.is_none(),
                     Some(input) => input,
                     None => continue,
                 },
@@ -111,9 +112,6 @@ impl Driver {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
                 () = sleep(wait.min(SECOND)) => Input::Tick,
             };
-            if self.member.is_of_another_bucket(&input) {
-                return leaving.is_none();
-            }
             self.step(input);
             while self.tasks.try_join_next().is_some() {}
         }
@@ -132,7 +130,10 @@ impl Driver {
         // Relaxed: a number. The new bucket's revisions may be lower: the watcher would never show this one.
         self.bucket.written.store(0, Relaxed);
         self.shared.tell(Event::Suspended {
-            reason: format!("the bucket {} was made again", self.bucket.store.name),
+            reason: format!(
+                "the bucket {} was made again, or restored",
+                self.bucket.store.name
+            ),
         });
         self.member = member(&self.shared);
         self.shared.config.lease

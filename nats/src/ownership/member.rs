@@ -131,15 +131,17 @@ impl Member {
         renewed.map_or(Time::ZERO, |sent| sent + self.lease / 4 * 3)
     }
 
-    /// Whether the bucket was deleted and made again: the record of this replica's session is missing, which is kept until long after the
-    /// session has ended. It is written, or read, each quarter of a lease.
-    pub(crate) fn is_of_another_bucket(&self, input: &Input) -> bool {
-        let missing = Input::Seen {
-            key: self.session.key(),
-            value: None,
-            revision: 0,
+    /// Whether what was read shows that the bucket is another one than before: the record of this replica's session, which is kept until
+    /// long after the session has ended, is missing, as after the bucket was deleted, or older than it was, as in an old copy. The
+    /// record is written, or read, each quarter of a lease.
+    pub(crate) fn is_of_another_bucket(&self, read: &Input) -> bool {
+        let Input::Seen { key, revision, .. } = read else {
+            return false;
         };
-        *input == missing && self.session.revision > 0
+        // An answer to a former read may be late.
+        *key == self.session.key()
+            && *revision < self.session.revision
+            && self.requests.is_reading(key)
     }
 
     /// The partitions that wait for the lease of another replica to end, which has not renewed it for this long: see [`View::late`].
