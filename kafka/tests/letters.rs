@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Cluster, Notes, builder, cluster, produce, run, until};
+use futures_util::future::join_all;
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
 use keyqueue_kafka::{Builder, Outcome, Place, Verdict};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 fn seen(letters: &Letters) -> Vec<String> {
     let letters = letters.read().expect("the letters");
@@ -179,6 +180,13 @@ async fn letters_are_read_after_an_outage_of_their_brokers() {
     let down = Arc::clone(&letters);
     let read = blocking(move || down.read()).await;
     assert!(read.is_err());
+    // Those who have waited for a look look at its end: eight looks would take 40 s.
+    let reads = (0..8).map(|_| {
+        let down = Arc::clone(&letters);
+        blocking(move || down.read())
+    });
+    let reads = timeout(Duration::from_secs(20), join_all(reads)).await;
+    assert!(reads.expect("two looks").iter().all(Result::is_err));
     cluster.broker_up(1).expect("a broker");
     produce(&cluster, &[(Some("a"), Some("2"))]).await;
     until("another letter", || run.consumer.status().dead_letters == 2).await;

@@ -93,7 +93,8 @@ struct State {
     found: u64,
     /// At least those of the open letters.
     bytes: usize,
-    read: Option<Instant>,
+    /// When the last look ended, and how.
+    looked: Option<(Instant, Result<(), KafkaError>)>,
 }
 
 impl Letters {
@@ -122,17 +123,24 @@ impl Letters {
         })
     }
 
-    /// Returns the letters, in the order in which they were found. What was read in the last second is not read again.
+    /// Returns the letters, in the order in which they were found. What was read in the last second is not read again, and a
+    /// call that has failed in that second is not repeated.
     ///
     /// # Errors
     ///
     /// [`Error::Client`]: the brokers do not respond, or refuse.
     pub fn read(&self) -> Result<Vec<Arc<Letter>>, Error> {
         let state = &mut *lock(&self.state);
-        if state.read.is_none_or(|at| at.elapsed() >= FRESH) {
-            let read = self.catch_up(state, None);
-            read.map_err(Error::client("reading the dead letters"))?;
-        }
+        let looked = match &state.looked {
+            Some((at, looked)) if at.elapsed() < FRESH => looked.clone(),
+            _ => {
+                let looked = self.catch_up(state, None);
+                // Those who have waited for this look need no other one.
+                state.looked = Some((Instant::now(), looked.clone()));
+                looked
+            }
+        };
+        looked.map_err(Error::client("reading the dead letters"))?;
         let mut letters: Vec<_> = state.open.values().cloned().collect();
         letters.sort_unstable_by_key(|letter| letter.number);
         Ok(letters)
@@ -171,7 +179,7 @@ impl Letters {
         self.catch_up(state, Some(&producer))?;
         producer.begin_transaction()?;
         // Whatever comes of it, the log says it.
-        state.read = None;
+        state.looked = None;
         let written = self.write(&producer, state, numbers, is_put_back);
         let ended = written.and_then(|ended| {
             producer.commit_transaction(PATIENCE)?;
@@ -237,17 +245,20 @@ impl Letters {
         producer: Option<&BaseProducer>,
     ) -> Result<(), KafkaError> {
         let end = Instant::now() + PATIENCE;
+        // librdkafka takes less than a millisecond for no limit.
+        let least = Duration::from_millis(1);
+        let within = || end.saturating_duration_since(Instant::now()).max(least);
         let client: BaseConsumer = self.reading.create()?;
-        let metadata = client.fetch_metadata(Some(&self.topic), PATIENCE)?;
+        let metadata = client.fetch_metadata(Some(&self.topic), within())?;
         let (mut list, mut left) = (TopicPartitionList::new(), BTreeSet::new());
         let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
         for partition in partitions {
             let id = partition.id();
             let all = producer.map(|producer| {
                 let ends = producer.client();
-                ends.fetch_watermarks(&self.topic, id, PATIENCE)
+                ends.fetch_watermarks(&self.topic, id, within())
             });
-            let (low, high) = client.fetch_watermarks(&self.topic, id, PATIENCE)?;
+            let (low, high) = client.fetch_watermarks(&self.topic, id, within())?;
             if let Some(all) = all
                 && high < all?.1
             {
@@ -268,8 +279,7 @@ impl Letters {
         client.assign(&list)?;
         let mut last = KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut);
         while !left.is_empty() {
-            let within = end.saturating_duration_since(Instant::now());
-            let Some(polled) = client.poll(within) else {
+            let Some(polled) = client.poll(within()) else {
                 return Err(last);
             };
             match polled {
@@ -283,7 +293,6 @@ impl Letters {
                 Err(error) => last = error,
             }
         }
-        state.read = Some(Instant::now());
         Ok(())
     }
 
