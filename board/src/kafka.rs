@@ -84,9 +84,17 @@ impl Partitioned for Kafka {
             )
         });
         let last = last.map(|error| format!("The last error of the client: {error}"));
+        let unread = status.unread;
+        let name = |(topic, partition): &(String, i32)| format!("{topic} {partition}");
+        let names: Vec<_> = unread.iter().map(name).collect();
+        let not_read = (!names.is_empty()).then(|| {
+            let names = text::cut(&names.join(", "), text::WHOLE);
+            format!("These partitions cannot be read where they begin: {names}")
+        });
         Ok(Partitions {
-            notes: held_up.into_iter().chain(last).collect(),
+            notes: held_up.into_iter().chain(not_read).chain(last).collect(),
             numbers: vec![
+                ("unread", unread.len() as u64, !unread.is_empty()),
                 ("stalled", stalled, stalled > 0),
                 ("held", held, false),
                 ("running", sum(|of| of.running), false),
@@ -141,6 +149,11 @@ impl LetterStore for Letters {
                 .zip(ended)
                 .map(|(number, ended)| came(number, ended))
                 .collect(),
+            // All or none. One of them may be what is refused, such as a record whose topic is gone.
+            Err(_) if numbers.len() > 1 && self.read().is_ok() => {
+                let (first, second) = numbers.split_at(numbers.len() / 2);
+                [self.act(verb, first), self.act(verb, second)].concat()
+            }
             Err(refused) => vec![Err(refused); numbers.len()],
         }
     }

@@ -14,12 +14,15 @@ use keyqueue_kafka::{Consumer, Outcome, Record, Verdict};
 use rdkafka::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use servers::until;
 use tokio::sync::Notify;
 
 use common::{HOUR, Site};
 
-async fn produce(cluster: &MockCluster<'static, DefaultProducerContext>, keys: &[&str]) {
+type Cluster = MockCluster<'static, DefaultProducerContext>;
+
+async fn produce(cluster: &Cluster, keys: &[&str]) {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", cluster.bootstrap_servers());
     let producer: FutureProducer = config.create().unwrap();
@@ -151,4 +154,59 @@ async fn a_consumer_shows_its_partitions_and_the_oldest_record_of_each() {
     .await;
     assert!(site.board.remove("consumer"));
     assert_eq!(site.get(path).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // X2, X5
+async fn a_letter_that_brokers_refuse_holds_up_no_other_one_and_a_partition_that_cannot_be_read_is_named()
+ {
+    let cluster = MockCluster::new(1).unwrap();
+    for topic in ["orders", "silent", "dead"] {
+        cluster.create_topic(topic, 1, 1).unwrap();
+    }
+    cluster.partition_leader("silent", 0, None).unwrap();
+    produce(&cluster, &["a", "b", "c", "d"]).await;
+    let consumer = Consumer::builder(&cluster.bootstrap_servers(), "billing")
+        .topics(["orders", "silent"])
+        .dead_letters("dead")
+        .build()
+        .unwrap();
+    let end = Arc::new(Notify::new());
+    let (signal, runs) = (Arc::clone(&end), consumer.clone());
+    let run = tokio::spawn(async move {
+        let handler = async |record: Record| match record.headers().count() {
+            0 => Verdict::GiveUp("no such order"),
+            // It was put back.
+            _ => Verdict::Ok(Outcome::Done),
+        };
+        runs.run_until(signal.notified(), HOUR, handler).await
+    });
+    let site = Site::new();
+    site.board.add_consumer("consumer", &consumer).unwrap();
+    let path = "/queues/f/consumer";
+    until("all are given up", async || {
+        let json = site.json(path).await;
+        json["dead_letters"] == 4 && json["unread"] == 1
+    })
+    .await;
+    site.get(path)
+        .await
+        .has("cannot be read where they begin: silent 0");
+
+    let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    // Of all four, of the first two, and of the first.
+    cluster.request_errors(RDKafkaApiKey::AddPartitionsToTxn, &[refused; 3]);
+    let dead = format!("{path}/dead");
+    let letters = site.get_as("alice", &dead).await;
+    let of = letters.text.split("name=\"of\" value=\"").nth(1).unwrap();
+    let of = of.split('"').next().unwrap();
+    let fields = format!("action=put_back&all=1&upto=4&of={of}&back=dead");
+    site.sure(&format!("{path}/do"), "alice", &fields).await;
+    until("the other three are back", async || {
+        site.json(path).await["finished"] == 3
+    })
+    .await;
+    let left = site.json(&dead).await;
+    assert_eq!(left["len"], 1, "{left}");
+    end.notify_one();
+    run.await.unwrap().unwrap();
 }
