@@ -203,18 +203,14 @@ impl<K, V> Future for Leaving<'_, K, V> {
         let is_idle = |pin: &Pinned<K>| pin.0.phase() == State::Idle;
         this.listener.poll(context, || {
             let mut keys = this.keys.borrow_mut();
-            loop {
-                while keys.pop_if(|pin| is_idle(pin)).is_some() {}
-                if !keys.is_empty() {
-                    return None;
-                }
+            while keys.pop_if(|pin| is_idle(pin)).is_some() {}
+            if keys.is_empty() {
                 let is_busy = |node: &Node<K>| (node.state.phase() != State::Idle).then_some(());
                 let found = this.core.pin_group(this.group, is_busy).into_iter();
                 *keys = found.map(|(pin, ())| pin).collect();
-                if keys.is_empty() {
-                    return Some(());
-                }
             }
+            // If all of these are idle by now, that was notified, too. Another walk at once could be followed by others, without an end.
+            keys.is_empty().then_some(())
         })
     }
 }

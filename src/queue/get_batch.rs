@@ -206,12 +206,13 @@ impl<K: Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> {
         let core = &self.core;
         // Wakes up to sweep idle keys when that is due.
         let until = || deadline.into_iter().chain(core.next_look()).min();
+        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         loop {
             if stopped() {
                 return Err(GetError::Empty);
             }
             while block_unless(&mut Glance::new(core), until(), parker, &stopped).is_none() {
-                if stopped() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                if stopped() || is_over() {
                     return Err(GetError::Empty);
                 }
             }
@@ -223,7 +224,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> {
             }
             match self.try_get_batch(up_to.max) {
                 // As above.
-                Err(GetError::Empty) => thread::yield_now(),
+                Err(GetError::Empty) if !is_over() => thread::yield_now(),
                 result => return result,
             }
         }

@@ -231,13 +231,15 @@ impl WaitList {
     #[cold]
     fn notify_slow(&self, mut most: usize, linger: Linger) {
         let all = most == usize::MAX;
-        // A getter that comes back to the list while others are woken has looked again.
+        // Who comes back to the list while others are woken has looked again. To wake them all again could go on for ever.
         let mut tickets = None;
         self.wake(|list| {
             let tickets = *tickets.get_or_insert(list.next_ticket);
             if most > 0
-                && let Some((ticket, slot)) = list.waiters.pop_first()
+                && let Some(first) = list.waiters.first_entry()
+                && (!all || *first.key() < tickets)
             {
+                let (ticket, slot) = first.remove_entry();
                 most -= 1;
                 list.lingering
                     .count(matches!(linger, Linger::Counts).into());

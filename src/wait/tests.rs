@@ -302,3 +302,22 @@ fn several_wake_each_getter_that_lingers_once_though_it_lingers_again() {
     assert_eq!(rings(&bells), [1; GETTERS]);
     assert_eq!(list.len(), GETTERS);
 }
+
+// C9
+#[test]
+fn all_are_woken_once_though_they_come_back_to_the_list() {
+    const WAITERS: usize = BATCH + 8;
+    let list = Arc::new(WaitList::default());
+    let bells = bells(WAITERS);
+    for bell in &bells {
+        let (bell, again) = (bell.clone(), Arc::clone(&list));
+        let waker = calling(move || {
+            bell.ring();
+            again.register(&bell.waker());
+        });
+        list.register(&waker);
+    }
+    list.notify_all();
+    assert_eq!(rings(&bells), [1; WAITERS]);
+    assert_eq!(list.len(), WAITERS);
+}

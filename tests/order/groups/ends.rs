@@ -1,12 +1,14 @@
 //! Shut-downs and drains of groups.
 
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use super::{Key, grouped, keys};
-use crate::common::timed::HOUR;
+use crate::common::timed::{HOUR, MS};
 use crate::common::{take_all, watchdog};
-use keyqueue::WorkQueue;
+use keyqueue::{Item, WorkQueue};
 
 #[test] // G1 S1 S4 S5
 fn shut_downs_and_drains_deliver_or_discard_what_groups_have() {
@@ -61,4 +63,45 @@ fn a_drain_that_delivers_delays_finds_their_groups() {
     queue.add_after(("a", 1), HOUR);
     assert_eq!(queue.drain_timeout(Duration::ZERO).queued, 1);
     assert_eq!(take_all(&queue), [("a", 1)]);
+}
+
+/// Both keys are in the same shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn(bool);
+
+impl Hash for Turn {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// The queue, and the one key that is held.
+type Held = (Arc<WorkQueue<Turn>>, Item<'static, Turn>);
+
+#[test] // G8
+fn a_drain_of_a_group_ends_at_its_limit_while_its_keys_take_turns() {
+    let _watchdog = watchdog(60);
+    let held = Arc::new(Mutex::new(None::<Held>));
+    let of_group = Arc::clone(&held);
+    // A walk calls this for the key that is held. Before it ends, that one is done, and the other one is held.
+    let group_of = move |_: &Turn| {
+        if let Ok(mut held) = of_group.try_lock()
+            && let Some((queue, item)) = held.take()
+        {
+            let other = Turn(!item.0);
+            item.done();
+            queue.add(other);
+            let item = queue.try_get().unwrap().into_owned();
+            *held = Some((queue, item));
+        }
+        0
+    };
+    let builder = WorkQueue::builder().group_by(group_of);
+    let queue = Arc::new(builder.build().unwrap());
+    queue.add(Turn(true));
+    let item = queue.try_get().unwrap().into_owned();
+    *held.lock().unwrap() = Some((Arc::clone(&queue), item));
+    let left = queue.drain_group(&0, MS).unwrap();
+    assert!(!left.is_finished(), "{left:?}");
+    let last = held.lock().unwrap().take();
+    drop(last);
+    assert!(queue.drain_group(&0, HOUR).unwrap().is_finished());
 }

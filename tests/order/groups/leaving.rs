@@ -365,8 +365,13 @@ fn a_drain_of_a_group_ends_with_the_last_of_its_keys_and_ends_no_other() {
     assert_eq!(items.remove(second).retry_after(HOUR), Added::Delayed);
     drain.assert_pending();
     let again = queue.get().unwrap();
+    // So is one that is added meanwhile.
+    queue.add(("a", 2));
+    let late = queue.get().unwrap();
     drain.assert_pending();
     again.done();
+    drain.assert_pending();
+    late.done();
     assert!(drain.wakes() > 0);
     assert_eq!(figures(drain.output().unwrap()), (0, 0, 1));
     drop(other);
