@@ -19,7 +19,7 @@
 //! more often one at a time ([`Suspects`]): the next death is that key's, or that of none. Only if it has come about [`DEATHS`] times
 //! the key is given up (N15).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use super::bucket::last;
 use super::receive::Higher;
 use crate::{Config, Fence};
 
-/// How long a write may take. If the server is away the count is this process's until the next one.
+/// How long a write may take. If it fails the count is this process's until it is written again.
 const LIMIT: Duration = Duration::from_secs(2);
 /// Between two tries to read the names of all records of a partition.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -87,6 +87,8 @@ struct Counts {
     accused: HashSet<String>,
     /// What was in the stream at the take-over, in the order in which it has come: not begun and not named yet.
     next: VecDeque<String>,
+    /// Those whose last write has failed.
+    unwritten: BTreeSet<(String, Kind)>,
 }
 
 impl Attempts {
@@ -233,7 +235,7 @@ impl Attempts {
             *count = count.saturating_add(1);
             *count
         };
-        write(shared, fence, LETTERS[kind], token, count.to_string()).await;
+        self.store(shared, fence, token, kind, count).await;
     }
 
     /// Forgets the failures of a key, or the deaths.
@@ -250,7 +252,43 @@ impl Attempts {
             counted
         };
         if counted > 0 {
-            write(shared, fence, LETTERS[kind], token, "0".to_owned()).await;
+            self.store(shared, fence, token, kind, 0).await;
+        }
+    }
+
+    /// Writes a count. Returns whether it is stored.
+    async fn store(
+        &self,
+        shared: &Shared,
+        fence: Fence,
+        token: &str,
+        kind: Kind,
+        count: u32,
+    ) -> bool {
+        let is_stored = write(shared, fence, LETTERS[kind], token, count.to_string()).await;
+        let which = (token.to_owned(), kind);
+        let unwritten = &mut self.counts().unwritten;
+        match is_stored {
+            true => unwritten.remove(&which),
+            false => unwritten.insert(which),
+        };
+        is_stored
+    }
+
+    /// Writes the counts whose writes have failed, as they are now, until one fails again.
+    pub(crate) async fn write_again(&self, shared: &Shared, fence: Fence) {
+        loop {
+            let (token, kind, count) = {
+                let counts = self.counts();
+                let Some((token, kind)) = counts.unwritten.first().cloned() else {
+                    return;
+                };
+                let count = counts.of.get(&token).map_or(0, |of| of[kind]);
+                (token, kind, count)
+            };
+            if !self.store(shared, fence, &token, kind, count).await {
+                return;
+            }
         }
     }
 
@@ -356,7 +394,8 @@ fn prefix(shared: &Shared, fence: Fence, letter: &str) -> String {
     format!("{bucket}{partitions}.{letter}.{}.", fence.partition)
 }
 
-async fn write(shared: &Shared, fence: Fence, letter: &str, token: &str, text: String) {
+/// Writes a record. Returns whether it is stored.
+async fn write(shared: &Shared, fence: Fence, letter: &str, token: &str, text: String) -> bool {
     let subject = format!("{}{token}", prefix(shared, fence, letter));
     let kept = match &*text {
         "" | "0" => Duration::from_secs(1),
@@ -365,10 +404,11 @@ async fn write(shared: &Shared, fence: Fence, letter: &str, token: &str, text: S
     let record = PublishMessage::build().payload(text.into()).ttl(kept);
     let write = async { shared.context.send_publish(subject, record).await?.await };
     match timeout(LIMIT, write).await {
-        Ok(Ok(_)) => {}
+        Ok(Ok(_)) => return true,
         Ok(Err(error)) => tracing::warn!(letter, token, %error, "a count is not stored"),
         Err(_) => tracing::warn!(letter, token, "a count may not be stored"),
     }
+    false
 }
 
 #[cfg(test)]

@@ -274,6 +274,7 @@ impl Driver {
             if tenure.is_lost() {
                 return None;
             }
+            tenure.attempts.write_again(&shared, fence).await;
             shared.acks.settled(&shared.client, &tenure).await;
             delete_consumer(&shared, &tenure).await;
             shared.remove(fence);

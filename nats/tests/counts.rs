@@ -1,0 +1,72 @@
+//! What is counted of a key, when the server does not reply, or another replica takes over.
+
+mod common;
+#[path = "common/swallow.rs"]
+mod swallow;
+
+use std::future::ready;
+use std::time::Duration;
+
+use keyqueue_nats::Verdict;
+use servers::until;
+use tokio::time::sleep;
+
+use common::{DONE, Log, created, drained, logged, one, seen};
+use swallow::Swallow;
+
+fn later(time: Duration) -> Verdict<String> {
+    Verdict::RetryAfter("bad".to_owned(), time)
+}
+
+/// A success that cannot be written is written later: by a replica that goes on, or before it hands over.
+async fn a_success_is_written_later(goes_on: bool) {
+    let config = one();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let writes = || {
+        let requests = proxy.requests().into_iter();
+        requests.filter(|to| to.contains(".a.0.key")).count()
+    };
+    let replica = logged(
+        proxy.client().await,
+        &config,
+        "a",
+        &log,
+        |delivery| async move {
+            match delivery.attempt() {
+                1 => later(Duration::from_secs(1)),
+                _ => DONE,
+            }
+        },
+    )
+    .await;
+    producer.add("key", "").await.unwrap();
+    until("the failure is written", async || writes() == 1).await;
+    sleep(Duration::from_millis(200)).await;
+    proxy.lose_named(Some(".a.0.key"));
+    until("the success cannot be written", async || writes() == 2).await;
+    proxy.lose_named(None);
+    if goes_on {
+        until("it is written again", async || writes() == 3).await;
+        replica.running.abort();
+    } else {
+        replica.leave().await;
+    }
+    producer.add("key", "").await.unwrap();
+    let log = Log::default();
+    let _next = logged(client, &config, "b", &log, |_| ready(DONE)).await;
+    drained(&server, &config).await;
+    assert_eq!(seen(&log)[0].attempt, 1);
+}
+
+#[tokio::test]
+async fn a_success_is_written_again() {
+    a_success_is_written_later(true).await;
+}
+
+#[tokio::test]
+async fn a_success_is_written_before_a_hand_over_is_over() {
+    a_success_is_written_later(false).await;
+}
