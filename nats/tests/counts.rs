@@ -4,18 +4,51 @@ mod common;
 #[path = "common/swallow.rs"]
 mod swallow;
 
-use std::future::ready;
+use std::future::{pending, ready};
 use std::time::Duration;
 
+use async_nats::jetstream;
+use futures_util::TryStreamExt;
 use keyqueue_nats::Verdict;
 use servers::until;
 use tokio::time::sleep;
 
-use common::{DONE, Log, created, drained, logged, one, seen};
+use common::{DONE, Log, created, drained, logged, one, one_retry, seen};
 use swallow::Swallow;
 
 fn later(time: Duration) -> Verdict<String> {
     Verdict::RetryAfter("bad".to_owned(), time)
+}
+
+/// N15: what was in hand counts, also if the owner has died when its last consumer had received nothing.
+#[tokio::test]
+async fn a_key_in_hand_counts_after_another_consumer() {
+    let config = one_retry();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    producer.add("key", "").await.unwrap();
+    let proxy = Swallow::start(server.url()).await;
+    let log = Log::default();
+    let first = logged(client.clone(), &config, "a", &log, |_| pending()).await;
+    until("it is in hand", async || seen(&log).len() == 1).await;
+    first.running.abort();
+    let second = logged(proxy.client().await, &config, "b", &log, |_| pending()).await;
+    until("it is in hand again", async || seen(&log).len() == 2).await;
+    proxy.lose_named(Some("CONSUMER.MSG.NEXT"));
+    proxy.break_all();
+    let context = jetstream::new(client.clone());
+    let stream = context.get_stream("WORK-1-0").await.unwrap();
+    let former = format!("p0-e{}-1", seen(&log)[1].fence.epoch);
+    until("there is another consumer", async || {
+        let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
+        names.first().is_some_and(|name| *name != former)
+    })
+    .await;
+    second.running.abort();
+    let _next = logged(client, &config, "c", &log, |_| ready(DONE)).await;
+    drained(&server, &config).await;
+    assert_eq!(seen(&log).last().unwrap().attempt, 2);
 }
 
 /// A success that cannot be written is written later: by a replica that goes on, or before it hands over.

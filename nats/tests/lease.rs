@@ -14,18 +14,10 @@ use servers::until;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use common::{DONE, Log, Replica, count, created, drained, logged, one, replica, stored};
+use common::{DONE, Log, Replica, count, created, drained, logged, one_retry, replica, stored};
 use swallow::Swallow;
 
 const KEYS: usize = 40;
-
-fn one_retry() -> Config {
-    Config {
-        max_retries: Some(1),
-        dead_letters: Some("dead".into()),
-        ..one()
-    }
-}
 
 /// A replica that has taken over the keys that a killed one had received, and is cut off while it writes down which of them it has in hand.
 struct CutOff {

@@ -15,8 +15,8 @@ use servers::until;
 use tokio::time::{Instant, sleep};
 
 use common::{
-    DONE, Log, Replica, config, count, created, drained, logged, messages, one, replica, seen,
-    stored,
+    DONE, Log, Replica, config, count, created, drained, logged, messages, one, one_retry, replica,
+    seen, stored,
 };
 
 /// 500 of 1000 keys always fail, and each partition has more of them than `window`. When they can succeed, they do.
@@ -279,14 +279,6 @@ async fn a_suspect_that_asks_for_time_has_not_failed() {
     until("it is delivered again", async || seen(&log).len() >= 4).await;
     let attempts: Vec<_> = seen(&log).iter().map(|seen| seen.attempt).collect();
     assert!(attempts.iter().all(|attempt| *attempt == 1), "{attempts:?}");
-}
-
-fn one_retry() -> Config {
-    Config {
-        max_retries: Some(1),
-        dead_letters: Some("dead".into()),
-        ..one()
-    }
 }
 
 /// The keys are in hand, and the process ends, this often.

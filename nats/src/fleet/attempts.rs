@@ -154,18 +154,21 @@ impl Attempts {
         Ok(self.known(token, suspect).unwrap_or(found))
     }
 
-    /// Takes it that the process has ended with what the former owner with this fence may have had in hand.
+    /// Takes it that the process has ended with what the former owner with this fence may have had in hand. Returns whether that is
+    /// anything.
     pub(crate) async fn accuse(
         &self,
         shared: &Shared,
         former: Fence,
-    ) -> Result<(), async_nats::Error> {
+    ) -> Result<bool, async_nats::Error> {
         let subject = format!("{}{}", prefix(shared, former, IN_HAND), former.epoch);
-        if let Some(record) = last(&shared.counts, &subject).await? {
-            let names = names(std::str::from_utf8(&record.payload)?);
-            self.counts().accused.extend(names.map(str::to_owned));
-        }
-        Ok(())
+        let Some(record) = last(&shared.counts, &subject).await? else {
+            return Ok(false);
+        };
+        let mut names = names(std::str::from_utf8(&record.payload)?).peekable();
+        let is_any = names.peek().is_some();
+        self.counts().accused.extend(names.map(str::to_owned));
+        Ok(is_any)
     }
 
     /// A key has come that a former owner had received, or that was added before the take-over.
@@ -374,7 +377,7 @@ pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats
 
 /// The keys that a record of what may be in hand names.
 fn names(text: &str) -> impl Iterator<Item = &str> {
-    text.split(' ')
+    text.split(' ').filter(|name| !name.is_empty())
 }
 
 /// The count that a record has. One that the server has left for a record that was removed has none.

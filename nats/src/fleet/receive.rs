@@ -268,11 +268,12 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
                 if config.max_retries.is_some() {
                     let former = stream.consumer_info(&name);
                     let former = within(tenure, "looking up the former consumer", former).await??;
-                    let received = former.delivered.stream_sequence;
+                    let accused = tenure.attempts.accuse(shared, other);
+                    let accused = within(tenure, "reading what it had in hand", accused).await??;
+                    // This consumer may have received nothing yet, and one before it what was in hand.
+                    let received = former.delivered.stream_sequence.max(accused.into());
                     // Relaxed: nothing is received yet.
                     tenure.suspects.fetch_max(received, Relaxed);
-                    let accused = tenure.attempts.accuse(shared, other);
-                    within(tenure, "reading what it had in hand", accused).await??;
                 }
                 delete.await??;
             }

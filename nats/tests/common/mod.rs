@@ -141,6 +141,15 @@ pub(crate) fn one() -> Config {
     }
 }
 
+/// The same, and a key is given up.
+pub(crate) fn one_retry() -> Config {
+    Config {
+        max_retries: Some(1),
+        dead_letters: Some("dead".into()),
+        ..one()
+    }
+}
+
 pub(crate) async fn replica<F, R>(
     client: Client,
     config: &Config,
