@@ -117,30 +117,76 @@ async fn a_replica_that_was_cut_off_begins_when_it_has_renewed_its_lease() {
     cut_off.replica.leave().await;
 }
 
+/// A replica that has taken over a key which has killed, and gets no reply when it writes its delivery down.
+struct WrittenDown {
+    proxy: Swallow,
+    replica: Replica,
+    log: Log,
+    _server: Server,
+}
+
+impl WrittenDown {
+    async fn new() -> Option<WrittenDown> {
+        let config = one_retry();
+        let (server, client, producer) = created(&config).await?;
+        producer.add("key", "").await.unwrap();
+        // The first death is not counted.
+        for name in ["a", "b"] {
+            let log = Log::default();
+            let killed = logged(client.clone(), &config, name, &log, |_| pending()).await;
+            until("it runs", async || count(&log, "key") == 1).await;
+            killed.running.abort();
+        }
+        let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+        proxy.hold(Some(".d.0.key"));
+        let replica = logged(proxy.client().await, &config, "c", &log, |_| ready(DONE)).await;
+        let it = WrittenDown {
+            proxy,
+            replica,
+            log,
+            _server: server,
+        };
+        until("its delivery is written down", async || it.writes() == 1).await;
+        Some(it)
+    }
+
+    fn writes(&self) -> usize {
+        let requests = self.proxy.requests().into_iter();
+        requests.filter(|to| to.contains(".d.0.key")).count()
+    }
+
+    /// Hands the partition over, and has the reply meanwhile. A request that comes then and has this in its subject is lost.
+    async fn leave(&self, lost: Option<&'static str>) {
+        let reply = async {
+            sleep(Duration::from_secs(1)).await;
+            self.proxy.lose_named(lost);
+            self.proxy.hold(None);
+        };
+        tokio::join!(self.replica.fleet.leave(Duration::from_secs(10)), reply);
+    }
+}
+
 /// N15: a key that was to begin when its partition was handed over does not count as in hand.
 #[tokio::test]
 async fn a_key_that_is_handed_over_while_it_is_written_down() {
-    let config = one_retry();
-    let Some((server, client, producer)) = created(&config).await else {
+    let Some(it) = WrittenDown::new().await else {
         return;
     };
-    producer.add("key", "").await.unwrap();
-    // The first death is not counted.
-    for name in ["a", "b"] {
-        let log = Log::default();
-        let killed = logged(client.clone(), &config, name, &log, |_| pending()).await;
-        until("it runs", async || count(&log, "key") == 1).await;
-        killed.running.abort();
-    }
-    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
-    proxy.lose_named(Some(".d.0.key"));
-    let writes = || {
-        let requests = proxy.requests().into_iter();
-        requests.filter(|to| to.contains(".d.0.key")).count()
+    it.leave(None).await;
+    assert_eq!((count(&it.log, "key"), it.writes()), (0, 2));
+}
+
+/// N15: and the hand-over waits until that is written, so that it is not written over the count of the next owner.
+#[tokio::test]
+async fn a_hand_over_waits_for_a_count_that_is_taken_back() {
+    let Some(it) = WrittenDown::new().await else {
+        return;
     };
-    let replica = logged(proxy.client().await, &config, "c", &log, |_| ready(DONE)).await;
-    until("its delivery is written down", async || writes() == 1).await;
-    proxy.lose_named(None);
-    replica.leave().await;
-    assert_eq!((count(&log, "key"), writes()), (0, 2));
+    let written = async {
+        until("it is taken back", async || it.writes() == 2).await;
+        // There is no reply for 2 s.
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(it.replica.fleet.owned().len(), 1);
+    };
+    tokio::join!(it.leave(Some(".d.0.key")), written);
 }

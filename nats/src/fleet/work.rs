@@ -103,7 +103,7 @@ where
         drop(job.take());
         return Verdict::Ok(Outcome::Done);
     }
-    let Some(running) = may_begin(&shared, &tenure).await else {
+    let Some(mut running) = may_begin(&shared, &tenure).await else {
         return skip(&shared, job);
     };
     if let Some(given_up) = job.value().given_up.clone() {
@@ -112,7 +112,7 @@ where
     job.value_mut().moved = false;
     let attempt = failures.saturating_add(deaths).saturating_add(1);
     let attempts = &tenure.attempts;
-    let running = if suspect {
+    if suspect {
         if attempts::is_guilty(deaths, &shared.config) {
             let given_up = GivenUp {
                 error: format!("the process has ended each time: {deaths} times"),
@@ -121,18 +121,22 @@ where
             return give_up(&shared, name, &token, job, ready, given_up).await;
         }
         attempts.begin(&shared, tenure.fence, &token, deaths).await;
-        // The lease may have run out while the server did not reply.
-        drop(running);
-        may_begin(&shared, &tenure).await
-    } else {
-        Some(running)
-    };
-    let Some(_running) = running else {
-        if !tenure.is_lost() {
-            attempts.end(&shared, tenure.fence, &token).await;
-        }
-        return skip(&shared, job);
-    };
+        // The lease may have run out while the server did not reply, or the tenure have ended. A hand-over waits for the first permit, so
+        // that the count is not the next owner's yet.
+        let again = tokio::select! {
+            again = may_begin(&shared, &tenure) => again,
+            () = tenure.lost() => None,
+        };
+        let Some(again) = again else {
+            if !tenure.is_lost() {
+                attempts.end(&shared, tenure.fence, &token).await;
+            }
+            return skip(&shared, job);
+        };
+        running = again;
+    }
+    // Until the key is settled.
+    let _running = running;
     let delivery = Delivery {
         key: key.clone(),
         tenure: Arc::clone(&tenure),

@@ -3,12 +3,14 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 #[allow(dead_code, reason = "each test program uses a part")]
 pub(crate) struct Swallow {
@@ -25,6 +27,8 @@ struct Requests {
     misdirected: bool,
     /// All whose subjects have this in them are lost.
     named: Option<&'static str>,
+    /// One whose subject has this in it waits, and what its client sends after it.
+    held: Option<&'static str>,
     subjects: Vec<String>,
 }
 
@@ -81,6 +85,11 @@ impl Swallow {
         self.requests.lock().unwrap().named = named;
     }
 
+    /// Keeps back, from a request whose subject has this in it, what its client sends.
+    pub(crate) fn hold(&self, held: Option<&'static str>) {
+        self.requests.lock().unwrap().held = held;
+    }
+
     /// Sends the n-th request to a subject that nobody listens to.
     pub(crate) fn misdirect(&self, nth: usize) {
         self.lose(nth);
@@ -133,9 +142,17 @@ async fn up(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, requests: &Mutex<Re
                 let is_named = requests.named.is_some_and(|named| words[1].contains(named));
                 is_named || is_it && !requests.misdirected
             };
+            while is_request && is_held(requests, words[1]) {
+                sleep(Duration::from_millis(10)).await;
+            }
             if !is_lost && to.write_all(&frame).await.is_err() {
                 return;
             }
         }
     }
+}
+
+fn is_held(requests: &Mutex<Requests>, subject: &str) -> bool {
+    let held = requests.lock().unwrap().held;
+    held.is_some_and(|held| subject.contains(held))
 }
