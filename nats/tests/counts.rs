@@ -8,12 +8,12 @@ use std::future::{pending, ready};
 use std::time::Duration;
 
 use async_nats::jetstream;
-use futures_util::TryStreamExt;
-use keyqueue_nats::Verdict;
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
+use keyqueue_nats::{Config, Delivery, Event, Verdict};
 use servers::until;
 use tokio::time::sleep;
 
-use common::{DONE, Log, created, drained, logged, one, one_retry, seen};
+use common::{DONE, Log, count, created, drained, logged, one, one_retry, seen};
 use swallow::Swallow;
 
 fn later(time: Duration) -> Verdict<String> {
@@ -102,4 +102,47 @@ async fn a_success_is_written_again() {
 #[tokio::test]
 async fn a_success_is_written_before_a_hand_over_is_over() {
     a_success_is_written_later(false).await;
+}
+
+/// N3: a replica whose dead letter is stored after another one has taken over leaves the count to that one.
+#[tokio::test]
+async fn a_letter_that_is_stored_after_a_take_over_forgets_nothing() {
+    let config = Config {
+        // The letter waits for two seconds.
+        lease: Duration::from_secs(1),
+        max_retries: Some(5),
+        ..one_retry()
+    };
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let proxy = Swallow::start(server.url()).await;
+    let handler = |delivery: Delivery| async move {
+        match delivery.attempt() {
+            1 => later(Duration::from_millis(10)),
+            _ => Verdict::GiveUp("never".to_owned()),
+        }
+    };
+    let first = logged(proxy.client().await, &config, "a", &Log::default(), handler).await;
+    let mut events = first.fleet.events();
+    until("it owns", async || first.fleet.owned().len() == 1).await;
+    let log = Log::default();
+    let bad = |_| ready(later(Duration::from_secs(60)));
+    let next = logged(client.clone(), &config, "b", &log, bad).await;
+    sleep(config.lease).await;
+    proxy.hold(Some("dead"));
+    producer.add("key", "").await.unwrap();
+    until("another one has failed", async || count(&log, "key") == 1).await;
+    until("it notices", async || first.fleet.owned().is_empty()).await;
+    proxy.hold(None);
+    sleep(Duration::from_secs(2)).await;
+    let context = jetstream::new(client);
+    let counts = context.get_stream("KV_WORK-counts").await.unwrap();
+    let subject = "$KV.WORK-counts.1.a.0.key";
+    let record = counts.get_last_raw_message_by_subject(subject).await;
+    assert_eq!(record.unwrap().payload, "2");
+    while let Some(Some(event)) = events.next().now_or_never() {
+        assert!(!matches!(event, Event::GivenUp { .. }), "{event:?}");
+    }
+    next.leave().await;
 }

@@ -361,8 +361,12 @@ async fn give_up(
     let GivenUp { error, attempts } = given_up.clone();
     let fence = job.value().tenure.fence;
     let letters = &job.value().messages[..ready];
-    if let Err(failed) = dead_letter::publish(shared, fence, token, letters, attempts, &error).await
-    {
+    let published = dead_letter::publish(shared, fence, token, letters, attempts, &error).await;
+    if job.value().tenure.is_lost() {
+        // The counts are the next owner's, which gives the key up or not.
+        return skip(shared, job);
+    }
+    if let Err(failed) = published {
         if job.value().given_up.is_none() {
             shared.tell(Event::DeadLetterRefused {
                 key: key.to_owned(),
@@ -380,8 +384,10 @@ async fn give_up(
             .terminate(&job.value().tenure, message.reply.clone());
     }
     let counts = &job.value().tenure.attempts;
-    counts.forget(shared, fence, token, FAILED).await;
-    counts.forget(shared, fence, token, DIED).await;
+    tokio::join!(
+        counts.forget(shared, fence, token, FAILED),
+        counts.forget(shared, fence, token, DIED),
+    );
     shared.series.given_up();
     shared.tell(Event::GivenUp {
         key: key.to_owned(),
