@@ -9,15 +9,51 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
-use keyqueue_nats::{Config, Delivery, Event, Verdict};
+use keyqueue_nats::{Config, Delivery, Event, Fleet, Verdict};
 use servers::until;
 use tokio::time::sleep;
 
-use common::{DONE, Log, count, created, drained, logged, one, one_retry, seen};
+use common::{
+    DONE, Log, count, created, drained, logged, logging, messages, one, one_retry, run_many, seen,
+    stored,
+};
 use swallow::Swallow;
 
 fn later(time: Duration) -> Verdict<String> {
     Verdict::RetryAfter("bad".to_owned(), time)
+}
+
+/// N15: keys that hang, and may have killed, keep others for a lease.
+#[tokio::test]
+async fn suspects_that_hang_do_not_keep_others_waiting() {
+    let config = one_retry();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    for kind in ["hangs", "quick"] {
+        let batch = (0..8).map(|n| (format!("{kind}-{n}"), String::new()));
+        stored(&producer, batch).await;
+    }
+    let join = async |name| Fleet::join(client.clone(), config.clone(), name).await;
+    // The first death is not counted.
+    for name in ["a", "b"] {
+        let log = Log::default();
+        let hangs = logging(&log, |_| pending());
+        let killed = run_many(join(name).await.unwrap(), 64, hangs);
+        until("they are in hand", async || seen(&log).len() == 16).await;
+        killed.running.abort();
+    }
+    let handler = |delivery: Delivery| async move {
+        if delivery.key().starts_with("hangs") {
+            pending::<()>().await;
+        }
+        DONE
+    };
+    let _next = run_many(join("c").await.unwrap(), 64, handler);
+    until("the others are handled", async || {
+        messages(&server, &config).await == 8
+    })
+    .await;
 }
 
 /// N15: what was in hand counts, also if the owner has died when its last consumer had received nothing.

@@ -13,6 +13,7 @@
 //! ```
 
 use std::any::Any;
+use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use async_nats::jetstream::stream::RawMessageErrorKind;
 use futures_util::FutureExt;
 use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::Shared;
 use super::attempts::{self, DIED, FAILED};
@@ -87,7 +88,7 @@ where
         shared.queue.entry_ref(name).level(level).put(load);
         return Verdict::Ok(Outcome::Done);
     }
-    let Ok(_few) = shared.suspects.take(if suspect { deaths } else { 0 }) else {
+    let Ok(few) = shared.suspects.take(deaths) else {
         // Healthy keys need the task.
         job.value_mut().park();
         return Verdict::Ok(Outcome::Later(ALONE));
@@ -157,10 +158,20 @@ where
             Err(panic) => Verdict::Retry(format!("panicked: {}", message_of(&*panic))),
         }
     };
+    let mut few = Some(few);
+    // Other suspects do not wait for a handler that hangs, or whose partition is lost.
+    let yields = async {
+        if deaths > 0 {
+            let _ = timeout(shared.config.lease, tenure.lost()).await;
+            few = None;
+        }
+        pending().await
+    };
     let verdict = tokio::select! {
         verdict = work => Some(verdict),
         // The partition is handed over without it.
         () = tenure.cancelled() => None,
+        never = yields => never,
     };
     // If it is lost, the count may be that of the next owner.
     if suspect && !tenure.is_lost() {

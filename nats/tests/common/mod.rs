@@ -171,9 +171,18 @@ where
     F: Fn(Delivery) -> R + Send + Sync + 'static,
     R: Future<Output = Verdict<String>> + Send + 'static,
 {
+    run_many(fleet, 8, handler)
+}
+
+/// With this many tasks.
+pub(crate) fn run_many<F, R>(fleet: Fleet, tasks: usize, handler: F) -> Replica
+where
+    F: Fn(Delivery) -> R + Send + Sync + 'static,
+    R: Future<Output = Verdict<String>> + Send + 'static,
+{
     let running = tokio::spawn({
         let fleet = fleet.clone();
-        async move { fleet.run(8, handler).await }
+        async move { fleet.run(tasks, handler).await }
     });
     Replica { fleet, running }
 }
