@@ -59,16 +59,16 @@ async fn copied(server: &Server) -> Vec<StreamMessage> {
     records
 }
 
-/// Deletes the bucket of owners, and makes it again on a machine whose clock was set back by a minute, with these records.
-async fn made_again(server: &Server, config: &Config, copy: Vec<StreamMessage>) {
+/// Deletes the bucket of owners, and makes it again on a machine whose clock was set back by this, with these records.
+async fn made_again(server: &Server, config: &Config, back: Duration, copy: Vec<StreamMessage>) {
     let client = server.client().await;
     let context = jetstream::new(client.clone());
     let bucket = context.get_stream("KV_WORK-owners").await.unwrap();
     let mut bucket = bucket.cached_info().config.clone();
     context.delete_stream("KV_WORK-owners").await.unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let back = now - Duration::from_secs(60);
-    bucket.first_sequence = Some(u64::try_from(back.as_millis()).unwrap());
+    let first = (now - back).as_millis();
+    bucket.first_sequence = Some(u64::try_from(first).unwrap());
     context.create_stream(bucket).await.unwrap();
     for record in copy {
         let stored = context.publish(record.subject, record.payload).await;
@@ -85,7 +85,9 @@ enum End {
     RunsBesideACopy,
 }
 
-async fn a_clock_that_steps_back(end: End) {
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn a_clock_that_steps_back(end: End, back: Duration) {
     let config = config();
     let Some((server, _, _)) = created(&config).await else {
         return;
@@ -104,7 +106,7 @@ async fn a_clock_that_steps_back(end: End) {
             sleep(config.lease).await;
         }
     }
-    made_again(&server, &config, copy).await;
+    made_again(&server, &config, back, copy).await;
     let replica = match first {
         Some(first) => {
             // It waits for a lease.
@@ -120,22 +122,28 @@ async fn a_clock_that_steps_back(end: End) {
 
 #[tokio::test]
 async fn the_bucket_is_made_again_after_its_replicas_have_left() {
-    a_clock_that_steps_back(End::Leaves).await;
+    a_clock_that_steps_back(End::Leaves, MINUTE).await;
 }
 
 #[tokio::test]
 async fn the_bucket_is_made_again_after_its_replicas_were_killed() {
-    a_clock_that_steps_back(End::IsKilled).await;
+    a_clock_that_steps_back(End::IsKilled, MINUTE).await;
 }
 
 #[tokio::test]
 async fn the_bucket_is_made_again_while_a_replica_runs() {
-    a_clock_that_steps_back(End::Runs).await;
+    a_clock_that_steps_back(End::Runs, MINUTE).await;
 }
 
 #[tokio::test]
 async fn an_old_copy_of_the_bucket_is_restored_while_a_replica_runs() {
-    a_clock_that_steps_back(End::RunsBesideACopy).await;
+    a_clock_that_steps_back(End::RunsBesideACopy, MINUTE).await;
+}
+
+/// N14: also if its revisions are higher, because the clock is right.
+#[tokio::test]
+async fn an_old_copy_with_higher_revisions_is_restored_while_a_replica_runs() {
+    a_clock_that_steps_back(End::RunsBesideACopy, Duration::ZERO).await;
 }
 
 /// N10: it does not take the revisions of the former bucket for ones that it has not seen.
@@ -155,7 +163,7 @@ async fn a_bucket_that_was_made_again_is_watched_once() {
     .await;
     let fleet = &replica.fleet;
     until("it owns", async || !fleet.owned().is_empty()).await;
-    made_again(&server, &config, Vec::new()).await;
+    made_again(&server, &config, MINUTE, Vec::new()).await;
     until("it notices", async || fleet.owned().is_empty()).await;
     until("it owns again", async || !fleet.owned().is_empty()).await;
     proxy.lose(usize::MAX - 1);
@@ -183,7 +191,7 @@ async fn the_number_of_partitions_is_changed_after_the_bucket_was_made_again() {
         round(&server, &old, &log, rounds).await;
         replica.leave().await;
         if rounds == 1 {
-            made_again(&server, &old, Vec::new()).await;
+            made_again(&server, &old, MINUTE, Vec::new()).await;
         }
     }
     repartition(&client, &new).await.unwrap();

@@ -17,7 +17,6 @@
 mod bucket;
 mod explore;
 mod moves;
-#[expect(dead_code, reason = "the drivers use more of it than the model")]
 #[path = "../../src/ownership/mod.rs"]
 mod ownership;
 mod walk;

@@ -165,6 +165,9 @@ impl World {
         let Some(member) = &mut self.replicas[index].member else {
             return;
         };
+        if member.is_of_another_bucket(&input) {
+            self.wrong = Some(format!("replica {index} takes {input:?} for a copy"));
+        }
         let actions = member.step(now, input);
         if member.next_tick() <= now {
             self.wrong = Some(format!("replica {index} has to tick again at once"));

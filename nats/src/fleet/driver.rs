@@ -98,7 +98,9 @@ impl Driver {
             let input = tokio::select! {
                 Some(input) = changes.recv() => input,
                 Some(input) = self.steps.next(), if !self.steps.is_empty() => match input {
-                    Some(read) if self.member.is_of_another_bucket(&read) => return leaving.is_none(),
+                    Some(read) if self.member.is_older(self.shared.lease.now(), &read) => {
+                        return leaving.is_none();
+                    }
                     Some(input) => input,
                     None => continue,
                 },
@@ -112,6 +114,9 @@ impl Driver {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
                 () = sleep(wait.min(SECOND)) => Input::Tick,
             };
+            if self.member.is_of_another_bucket(&input) {
+                return leaving.is_none();
+            }
             self.step(input);
             while self.tasks.try_join_next().is_some() {}
         }

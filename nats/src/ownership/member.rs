@@ -25,6 +25,8 @@ pub(crate) struct Member {
     view: View,
     /// The partitions that the current session owns.
     holdings: BTreeMap<u16, Holding>,
+    /// The revisions that the last claims of the current session have expected.
+    claimed: BTreeMap<u16, Revision>,
     requests: Requests,
 }
 
@@ -61,6 +63,7 @@ impl Member {
             suspended: false,
             view: View::new(settings.partitions),
             holdings: BTreeMap::new(),
+            claimed: BTreeMap::new(),
             requests: Requests::new((settings.lease / 4).min(AGAIN)),
         }
     }
@@ -131,10 +134,10 @@ impl Member {
         renewed.map_or(Time::ZERO, |sent| sent + self.lease / 4 * 3)
     }
 
-    /// Whether what was read shows that the bucket is another one than before: the record of this replica's session, which is kept until
-    /// long after the session has ended, is missing, as after the bucket was deleted, or older than it was, as in an old copy. The
-    /// record is written, or read, each quarter of a lease.
-    pub(crate) fn is_of_another_bucket(&self, read: &Input) -> bool {
+    /// Whether the record of this replica's session, which is kept until long after the session has ended, is missing, or older than it
+    /// was: as in another bucket, which was made again, or is an old copy. It is so on a server, too, that has lost the lead and does not
+    /// know it yet. So it is read again until the lease is over: then nothing is lost by it.
+    pub(crate) fn is_older(&self, now: Time, read: &Input) -> bool {
         let Input::Seen { key, revision, .. } = read else {
             return false;
         };
@@ -142,6 +145,31 @@ impl Member {
         *key == self.session.key()
             && *revision < self.session.revision
             && self.requests.is_reading(key)
+            && !self.in_touch(now)
+    }
+
+    /// Whether a record that this replica seems to have written since the version that it knows is not its own: its beats rise, and it
+    /// owns what it has claimed. So it is of an old copy of the bucket, which has higher revisions.
+    pub(crate) fn is_of_another_bucket(&self, seen: &Input) -> bool {
+        let Input::Seen {
+            key,
+            value: Some(value),
+            revision,
+        } = seen
+        else {
+            return false;
+        };
+        let own = &self.session.name;
+        let is_own = match (key, value) {
+            (Key::Session(name), Value::Live { beat } | Value::Leaving { beat }) if name == own => {
+                *beat > self.session.adopted
+            }
+            (Key::Partition(partition), Value::Owned { session, .. }) if session == own => {
+                self.claimed.get(partition) == Some(&self.revision(key))
+            }
+            _ => true,
+        };
+        !is_own && *revision > self.revision(key)
     }
 
     /// The partitions that wait for the lease of another replica to end, which has not renewed it for this long: see [`View::late`].
@@ -177,8 +205,11 @@ impl Member {
     ) {
         let known = self.revision(&key);
         // A read follows a conflict, so a session without a record has vanished since.
-        let vanished =
-            value.is_none() && matches!(key, Key::Session(_)) && self.requests.is_reading(&key);
+        let is_doubtful = key == self.session.key() && self.in_touch(now); // see `is_older`
+        let vanished = value.is_none()
+            && matches!(key, Key::Session(_))
+            && self.requests.is_reading(&key)
+            && !is_doubtful;
         if revision < known && !vanished {
             return;
         }
@@ -256,6 +287,7 @@ impl Member {
             out.push(Action::Left);
             return;
         }
+        self.claimed.clear();
         let name = self.session.next(now);
         self.view.session(now, name, value.as_ref(), revision);
     }
@@ -327,6 +359,7 @@ impl Member {
                 session: session.clone(),
                 base,
             };
+            self.claimed.insert(partition, revision);
             self.requests
                 .write(now, Key::Partition(partition), value, revision, out);
         }

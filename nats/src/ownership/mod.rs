@@ -74,6 +74,8 @@
 //! * **The server was away.** No replica saw the others renew. A replica whose renewals were
 //!   interrupted for lease/2 or more starts all observations again, so that the first replica to
 //!   reconnect does not fence the others.
+//! * **A server has lost the lead and does not know it.** It refuses a renewal, and an old record is read. Another bucket does the same, so the
+//!   read is repeated until the lease is over, and then the replica begins again (`Member::is_older`).
 //! * **Views differ.** The deal is a pure function of the records, and the watchers lag. Two
 //!   replicas may want the same partition; the compare-and-set decides, and the loser hands over
 //!   or waits. This costs time, never safety.
@@ -84,6 +86,8 @@ mod assign;
 mod member;
 mod requests;
 mod session;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub(crate) use member::Member;

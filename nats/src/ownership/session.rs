@@ -14,7 +14,9 @@ pub(super) struct Session {
     pub(super) revision: Revision,
     /// Of the last renewal that was sent; 0: none.
     pub(super) beat: u64,
-    /// When the last renewal that is known to have been applied was sent.
+    /// Of the last renewal that is known to have been applied.
+    pub(super) adopted: u64,
+    /// When it was sent.
     pub(super) renewed: Option<Time>,
     /// When the next renewal is sent.
     pub(super) renew_at: Time,
@@ -32,6 +34,7 @@ impl Session {
             number: 0,
             revision: 0,
             beat: 0,
+            adopted: 0,
             renewed: None,
             renew_at: now,
             sent: Vec::new(),
@@ -67,6 +70,7 @@ impl Session {
     /// The renewal with this beat has been applied. The lease counts from when that one was sent.
     pub(super) fn adopt(&mut self, beat: u64, revision: Revision) {
         self.revision = revision;
+        self.adopted = beat;
         let sent = self.sent.iter().find(|(number, _)| *number == beat);
         if let Some((_, sent)) = sent {
             self.renewed = Some(*sent);

@@ -1,0 +1,86 @@
+//! What a replica makes of records that are not what it has written.
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(16);
+
+fn session() -> Key {
+    Key::Session("a.x.0".into())
+}
+
+fn seen(key: Key, value: Option<Value>, revision: Revision) -> Input {
+    Input::Seen {
+        key,
+        value,
+        revision,
+    }
+}
+
+fn own(beat: u64, revision: Revision) -> Input {
+    seen(session(), Some(Value::Live { beat }), revision)
+}
+
+fn wrote(key: Key, end: WriteEnd) -> Input {
+    Input::Wrote { key, end }
+}
+
+/// It has renewed its lease once, and owns the partition.
+fn member() -> Member {
+    let settings = Settings {
+        partitions: 1,
+        lease: LEASE,
+    };
+    let mut member = Member::new("a", "x", settings, Time::ZERO);
+    member.step(Time::ZERO, Input::Snapshot);
+    member.step(Time::ZERO, wrote(session(), WriteEnd::Written(10)));
+    member.step(Time::ZERO, wrote(Key::Partition(0), WriteEnd::Written(11)));
+    member.step(LEASE / 4, Input::Tick);
+    member.step(LEASE / 4, wrote(session(), WriteEnd::Written(12)));
+    assert_eq!(member.owned().collect::<Vec<_>>(), [(0, 11)]);
+    member
+}
+
+/// N14: an old copy of the bucket is known, also if its revisions are higher.
+#[test]
+fn what_it_has_not_written_is_of_another_bucket() {
+    let mut member = member();
+    let claim = |revision| {
+        let session = "a.x.0".to_owned();
+        let value = Value::Owned { session, base: 0 };
+        seen(Key::Partition(0), Some(value), revision)
+    };
+    for (seen, is_other) in [
+        (own(1, 10), false), // a watcher that lags
+        (own(2, 12), false),
+        (own(3, 13), false), // not known yet
+        (own(1, 20), true),
+        (own(2, 20), true),
+        (claim(11), false),
+        (claim(20), true),
+    ] {
+        assert_eq!(member.is_of_another_bucket(&seen), is_other, "{seen:?}");
+    }
+    // It claims the partition again.
+    let (partition, above) = (0, 50);
+    member.step(LEASE / 4, Input::Outranked { partition, above });
+    assert!(!member.is_of_another_bucket(&claim(20)));
+}
+
+/// N12: an old record of a server that has lost the lead costs nothing while the lease holds.
+#[test]
+fn a_record_that_is_older_counts_when_the_lease_is_over() {
+    let mut member = member();
+    let missing = || seen(session(), None, 0);
+    member.step(LEASE / 2, Input::Tick);
+    let reads = member.step(LEASE / 2, wrote(session(), WriteEnd::Conflict));
+    assert!(matches!(&reads[..], [Action::Read { .. }]), "{reads:?}");
+    for older in [missing, || own(1, 10)] {
+        assert!(!member.is_older(LEASE / 2, &older()));
+        let actions = member.step(LEASE / 2, older());
+        assert_eq!((actions, member.owned().count()), (Vec::new(), 1));
+        assert!(member.is_older(LEASE, &older()));
+    }
+    // It is read again, and is the one of before.
+    member.step(LEASE / 2, own(2, 12));
+    assert!(!member.is_older(LEASE, &missing()));
+}
