@@ -2,7 +2,8 @@
 //!
 //! A replica publishes each message of such a key to the subject [`Config::dead_letters`](crate::Config::dead_letters),
 //! with its payload, its headers and the headers of this module. Headers whose names begin with `Nats-` are left out: they are for the
-//! server, and the stream of the letters refuses some. [`create`](crate::create) makes the stream
+//! server, and the stream of the letters refuses some. So are headers that leave no room for those of this module: the server takes 64 KiB of
+//! headers, and its `max_payload` of headers and payload together. [`create`](crate::create) makes the stream
 //! `<stream>-dead` for them (`WORK-dead` by default). All keys have this one subject: the key is in a header, and
 //! [`key`] returns it.
 //!
@@ -56,14 +57,16 @@ pub use list::{Letter, count, drop_letter, get, list, put_back};
 
 /// The header with the key of a dead letter, encoded as a token of a subject: [`key`] decodes it.
 pub const KEY: &str = "Keyqueue-Key";
-/// The header with the last error of a dead letter, on one line: its first 4096 bytes, or fewer if the payload leaves no room for them.
+/// The header with the last error of a dead letter, on one line: its first 4096 bytes, or fewer if the message leaves no room for them.
 pub const ERROR: &str = "Keyqueue-Error";
 /// The header with the number of tries, in decimal digits.
 pub const ATTEMPTS: &str = "Keyqueue-Attempts";
 /// The header with the sequence that the message had in its partition's stream, in decimal digits.
 pub const SEQUENCE: &str = "Keyqueue-Sequence";
 
-/// The bytes of an error that are kept: the server takes headers of 64 KiB.
+/// The bytes of headers that the server takes.
+const MOST_HEADERS: usize = u16::MAX as usize;
+/// The bytes of an error that are kept.
 const MOST_ERROR: usize = 4096;
 /// More bytes than the headers of this module need without the error.
 const OTHERS: usize = 1024;
@@ -117,15 +120,21 @@ pub(crate) async fn publish_one(
         return Ok(());
     };
     let mut headers = HeaderMap::new();
+    let room = shared.client.max_payload();
+    let room = room.saturating_sub(message.payload.len());
+    let mut room = room.min(MOST_HEADERS).saturating_sub(OTHERS);
     let of_message = message.headers.iter().flat_map(|headers| headers.iter());
     for (name, values) in of_message.filter(|(name, _)| !is_for_server(name)) {
         for value in values {
-            headers.append(name.clone(), value.clone());
+            let line = format!("{name}: {value}\r\n").len();
+            // The letter is stored without what there is no room for.
+            if let Some(left) = room.checked_sub(line) {
+                room = left;
+                headers.append(name.clone(), value.clone());
+            }
         }
     }
     headers.insert(KEY, token);
-    let room = shared.client.max_payload();
-    let room = room.saturating_sub(message.payload.len() + OTHERS);
     let mut end = error.len().min(room).min(MOST_ERROR);
     while !error.is_char_boundary(end) {
         end -= 1;
