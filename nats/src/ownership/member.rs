@@ -135,8 +135,8 @@ impl Member {
     }
 
     /// Whether the record of this replica's session, which is kept until long after the session has ended, is missing, or older than it
-    /// was: as in another bucket, which was made again, or is an old copy. It is so on a server, too, that has lost the lead and does not
-    /// know it yet. So it is read again until the lease is over: then nothing is lost by it.
+    /// was: as in another bucket, which was made again, or is an old copy. A server that has lost the lead and does not know it yet has
+    /// old records, too. So one that is old is read again until the lease is over: then nothing is lost by it.
     pub(crate) fn is_older(&self, now: Time, read: &Input) -> bool {
         let Input::Seen { key, revision, .. } = read else {
             return false;
@@ -145,7 +145,7 @@ impl Member {
         *key == self.session.key()
             && *revision < self.session.revision
             && self.requests.is_reading(key)
-            && !self.in_touch(now)
+            && (*revision == 0 || !self.in_touch(now))
     }
 
     /// Whether a record that this replica seems to have written since the version that it knows is not its own: its beats rise, and it
@@ -205,11 +205,8 @@ impl Member {
     ) {
         let known = self.revision(&key);
         // A read follows a conflict, so a session without a record has vanished since.
-        let is_doubtful = key == self.session.key() && self.in_touch(now); // see `is_older`
-        let vanished = value.is_none()
-            && matches!(key, Key::Session(_))
-            && self.requests.is_reading(&key)
-            && !is_doubtful;
+        let vanished =
+            value.is_none() && matches!(key, Key::Session(_)) && self.requests.is_reading(&key);
         if revision < known && !vanished {
             return;
         }
