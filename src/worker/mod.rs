@@ -32,7 +32,7 @@
 //!
 //! A shut-down of the queue stops workers (promise W4): they process what is queued, finish the
 //! items they hold, and end. [`Running::abort`] ends them while the queue stays open. A panic in the
-//! function, the hook, a limiter or a waker does not stop them.
+//! function, the hook, a limiter, a waker or a subscriber of `tracing` does not stop them.
 //!
 //! # Which retries count
 //!

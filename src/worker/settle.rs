@@ -3,7 +3,7 @@
 //!
 //! The worker holds the item to the end, so no other worker gets the key before its retry is
 //! counted or its end is reported. Any user code (the limiter, the hook, the drop of an error, the
-//! wakers that a retry runs) may panic, and each stage catches that.
+//! wakers that a retry runs, a subscriber of `tracing`) may panic, and each stage catches that.
 
 use std::fmt;
 use std::iter;

@@ -154,7 +154,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
             let mut lent = self.lend(item, rest, free(lane));
             let job = self.own(&mut lent);
             let work = async { f(job).await.into_verdict() };
-            let said = catch_panic_async(span.around(work)).await;
+            let said = span.around(work).await;
             let mark;
             (item, mark, rest) = lent.into_item().take_back();
             // `said` must not be kept over the next await: errors need not be `Send`.
@@ -184,7 +184,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         span: &Span,
     ) -> RetryOnDrop<Lending<'q, K, V>> {
         // The key is given up only once it is reported.
-        let _ = catch_panic_async(span.around(report)).await;
+        let _ = span.around(report).await;
         self.end_tries(&held.item);
         held
     }

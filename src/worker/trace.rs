@@ -1,16 +1,23 @@
 //! Spans and events of the worker loop, for `tracing`: see the [module](super#traces). A disabled
 //! span costs one read of a static; its fields are not computed. (With tracing's own feature `log`
 //! they are, in a program that never sets a subscriber.)
+//!
+//! A subscriber is user code, which may panic. Nothing in here does: the work goes on without what was to be traced.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::mem;
+use std::panic::resume_unwind;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 
 use tracing::field::{self, Empty};
-use tracing::{Instrument, error, info_span, warn};
+use tracing::{error, info_span, warn};
 
 use super::settle::Said;
 use super::{Failed, GivenUp, Key, Loop, Reason, Verdict};
 use crate::Item;
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::catch_panic::{catch_panic, catch_payload, drop_caught};
 
 /// The span of one delivered key.
 pub(super) struct Span(tracing::Span);
@@ -22,33 +29,82 @@ impl Span {
     ) -> Self {
         // The limiter is user code, which may panic.
         let retries = || catch_panic(|| workers.retries(item)).ok();
-        Span(info_span!(
-            target: "keyqueue",
-            "key",
-            queue = workers.queue.core.name(),
-            key = workers.written(item.key()).map(field::display),
-            attempt = retries().map(|retries| u64::from(retries) + 1),
-            queue_seconds = item.queue_time().map(|time| time.as_secs_f64()),
-            outcome = Empty,
-        ))
+        let span = catch_panic(|| {
+            info_span!(
+                target: "keyqueue",
+                "key",
+                queue = workers.queue.core.name(),
+                key = workers.written(item.key()).map(field::display),
+                attempt = retries().map(|retries| u64::from(retries) + 1),
+                queue_seconds = item.queue_time().map(|time| time.as_secs_f64()),
+                outcome = Empty,
+            )
+        });
+        Span(span.unwrap_or_else(|_| tracing::Span::none()))
     }
 
+    /// Calls `f`, which must not panic: the subscriber would be called during the panic, and a second one aborts the process.
     pub(super) fn within<T>(&self, f: impl FnOnce() -> T) -> T {
-        self.0.in_scope(f)
+        let entered = catch_panic(|| self.0.enter());
+        let result = f();
+        let _ = catch_panic(|| match entered {
+            Ok(entered) => drop(entered),
+            // What is below the layer that panicked has entered the span.
+            Err(_) => _ = self.0.with_subscriber(|(id, below)| below.exit(id)),
+        });
+        result
     }
 
-    pub(super) fn around<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
-        future.instrument(self.0.clone())
+    /// Polls a future within the span, and drops it there. Returns its result, or the message of its panic.
+    pub(super) async fn around<F: Future>(&self, future: F) -> Result<F::Output, String> {
+        let future = pin!(Some(future));
+        let mut around = Around { span: self, future };
+        poll_fn(|context| around.poll(context)).await
     }
 
     pub(super) fn outcome(&self, outcome: &'static str) {
-        self.0.record("outcome", outcome);
+        let _ = catch_panic(|| self.0.record("outcome", outcome));
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        drop_caught(mem::replace(&mut self.0, tracing::Span::none()));
+    }
+}
+
+/// A future with its span.
+struct Around<'a, F> {
+    span: &'a Span,
+    /// `None` in the drop of this alone.
+    future: Pin<&'a mut Option<F>>,
+}
+
+impl<F: Future> Around<'_, F> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<F::Output, String>> {
+        let future = self.future.as_mut().as_pin_mut();
+        let poll = || future.map_or(Poll::Pending, |future| future.poll(context));
+        match self.span.within(|| catch_panic(poll)) {
+            Ok(poll) => poll.map(Ok),
+            Err(message) => Poll::Ready(Err(message)),
+        }
+    }
+}
+
+impl<F> Drop for Around<'_, F> {
+    fn drop(&mut self) {
+        let dropped = || catch_payload(|| self.future.set(None));
+        if let Err(payload) = self.span.within(dropped) {
+            resume_unwind(payload);
+        }
     }
 }
 
 /// Records that the function panicked with this message.
 pub(super) fn panicked(message: &str) {
-    error!(target: "keyqueue", panic = message, "the worker's function panicked");
+    let _ = catch_panic(
+        || error!(target: "keyqueue", panic = message, "the worker's function panicked"),
+    );
 }
 
 /// Records that the function failed for this many keys as a whole.

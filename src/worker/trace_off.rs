@@ -3,6 +3,7 @@
 use super::settle::Said;
 use super::{Failed, GivenUp, Loop};
 use crate::Item;
+use crate::sync::catch_panic::catch_panic_async;
 
 pub(super) struct Span;
 
@@ -18,8 +19,11 @@ impl Span {
     }
 
     #[inline]
-    pub(super) fn around<F: Future>(&self, future: F) -> F {
-        future
+    pub(super) fn around<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, String>> {
+        catch_panic_async(future)
     }
 
     #[inline]

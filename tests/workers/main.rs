@@ -21,6 +21,7 @@ mod outcomes;
 mod panics;
 mod reentry;
 mod runtime;
+mod subscribers;
 mod tasks;
 mod threads;
 mod tracing;

@@ -15,7 +15,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, Registry};
 
 /// Fields with their names, as text. JSON has no room for two of one name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -173,12 +173,17 @@ fn check(collected: &Collected) {
 static OTHER: LazyLock<Dispatch> =
     LazyLock::new(|| Dispatch::new(tracing_subscriber::registry().with(LevelFilter::OFF)));
 
+/// Runs `run` with this layer over a registry.
+pub(crate) fn under<T>(layer: impl Layer<Registry> + Send + Sync, run: impl FnOnce() -> T) -> T {
+    LazyLock::force(&OTHER);
+    let subscriber = tracing_subscriber::registry().with(layer);
+    tracing::subscriber::with_default(subscriber, run)
+}
+
 /// What is traced while `run` runs.
 fn collect(run: impl FnOnce()) -> Collected {
-    LazyLock::force(&OTHER);
     let collected = Collected::default();
-    let subscriber = tracing_subscriber::registry().with(collected.clone());
-    tracing::subscriber::with_default(subscriber, run);
+    under(collected.clone(), run);
     collected
 }
 
