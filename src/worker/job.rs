@@ -209,9 +209,9 @@ impl<K, V> Job<'_, K, V> {
 
     /// Takes the value out; `None` if it was taken before, or if the queue carries none.
     ///
-    /// If the work fails after this, the key is not tried again for this value: its receipts end as
-    /// [`GivenUp`](crate::Ended::GivenUp), and `on_give_up` is not called. So take it when the work has succeeded, or
-    /// clone it.
+    /// If the work fails after this, the key is not tried again for this value, and no delay begins: its receipts end as
+    /// [`GivenUp`](crate::Ended::GivenUp). `on_give_up` is not called, unless the function [gives up](Self::give_up) or no
+    /// retry is left; then it gets no value. So take it when the work has succeeded, or clone it.
     #[must_use]
     pub fn take(&mut self) -> Option<V> {
         self.slot()?.take()

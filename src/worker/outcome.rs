@@ -265,8 +265,9 @@ pub struct Failed<'f, E> {
     pub failure: &'f Failure<E>,
     /// The number of the try that failed, from 1: see [`Job::attempt`](super::Job::attempt).
     pub attempt: u32,
-    /// The delay of the retry, from now; `None` if the key is given up. A delay that is pending
-    /// already may be kept instead, by the queue's [`DelayPolicy`](crate::DelayPolicy).
+    /// The delay of the retry, from now; `None` if the key is given up, or its value was
+    /// [taken](super::Job::take). A delay that is pending already may be kept instead, by the
+    /// queue's [`DelayPolicy`](crate::DelayPolicy).
     pub next: Option<Duration>,
 }
 

@@ -206,6 +206,13 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             Ok((_, counted)) if self.is_crowded_out(item, began, counted) => Err(Reason::Crowded),
             Ok(_) => {
                 rest.join(item);
+                if matches!(item.loaded(), Some(None)) {
+                    // The function has taken all that was tried, and nothing is behind it. What has come meanwhile is
+                    // another value: a retry would delay it.
+                    item.end_as(Ended::GivenUp);
+                    self.forget(item);
+                    return Ok(None);
+                }
                 let retried = self.retry(item, after);
                 if retried.is_err() {
                     rest.part(item);
@@ -213,16 +220,17 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
                     // What was tried is not tried again.
                     self.forget(item);
                 }
-                retried
+                retried.map(Some)
             }
             Err(_) => Err(Reason::Limiter),
         });
         let (retries, _) = retries.unwrap_or_default();
-        span.outcome(if next.is_ok() { "retry" } else { "given_up" });
+        let delay = next.ok().flatten();
+        span.outcome(if delay.is_some() { "retry" } else { "given_up" });
         let failed = Failed {
             failure: &failure,
             attempt: retries.saturating_add(1),
-            next: next.ok(),
+            next: delay,
         };
         if let Some(failures) = &self.failures {
             let _ = catch_panic(|| failures.keep(item.handle(), &failed));
@@ -235,7 +243,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             Ok(delay) => {
                 // Without a delay the key is dirty now: it is delivered once more.
                 if let Some(on_give_up) = &self.on_give_up
-                    && !delay.is_zero()
+                    && delay.is_some_and(|delay| !delay.is_zero())
                 {
                     on_give_up.pending().keep(item.handle(), failure, retries);
                 }

@@ -22,6 +22,7 @@ mod panics;
 mod reentry;
 mod runtime;
 mod subscribers;
+mod taken;
 mod tasks;
 mod threads;
 mod tracing;

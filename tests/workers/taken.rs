@@ -1,0 +1,167 @@
+//! A value that the function takes out of its job, and then fails: it is not tried again, and leaves nothing behind (W9).
+
+use std::fmt::Display;
+use std::mem;
+use std::sync::{Arc, Mutex};
+
+use crate::batches::Jobs;
+use crate::common::timed::HOUR;
+use crate::common::watchdog;
+use crate::jobs::{WAYS, Way};
+use keyqueue::limiter::ItemExponentialFailure;
+use keyqueue::worker::{Failures, GivenUp, Job, Outcome, Verdict, Workers};
+use keyqueue::{Builder, Clock, Ended, LeftReason, Receipt, WorkQueue, merge};
+
+type List = Vec<u32>;
+type Lists = WorkQueue<u64, List>;
+type ListJob<'j> = Job<'j, u64, List>;
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// A queue that backs off for an hour, on a clock that stands still.
+fn queue(set: impl FnOnce(Builder<u64, List>) -> Builder<u64, List>) -> Arc<Lists> {
+    let (clock, _time) = Clock::mock();
+    let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
+    let builder = WorkQueue::builder().rate_limiter(limiter).clock(clock);
+    let builder = builder.manual_timers().merge(merge::append);
+    Arc::new(set(builder).build().unwrap())
+}
+
+fn log(log: &Log, said: impl Display) {
+    log.lock().unwrap().push(said.to_string());
+}
+
+fn put(queue: &Lists, value: u32) -> Receipt {
+    let (entry, receipt) = queue.entry(1).tracked();
+    entry.put(vec![value]);
+    receipt
+}
+
+/// What the function gets.
+#[derive(Clone, Copy, Debug)]
+enum Gets {
+    Key,
+    Message,
+    Batch,
+}
+
+/// Workers that log what fails and what is given up.
+fn workers(queue: &Lists, told: &Log) -> Workers<'static, u64, List, &'static str> {
+    let (failures, ends) = (Arc::clone(told), Arc::clone(told));
+    let workers = Workers::new(queue).on_error(move |_, failed| log(&failures, failed));
+    workers.on_give_up(move |key, end: GivenUp<_, List>| {
+        log(&ends, format!("{key} {:?}: {end}", end.value));
+    })
+}
+
+fn run(
+    (way, gets): (Way, Gets),
+    workers: Workers<'static, u64, List, &'static str>,
+    f: impl Fn(&mut ListJob<'_>) -> Verdict<&'static str> + Send + Sync + 'static,
+) {
+    match gets {
+        Gets::Key => way.run(workers, move |mut job: ListJob<'_>| f(&mut job)),
+        Gets::Message => way.run(workers.each(9), move |mut job: ListJob<'_>| f(&mut job)),
+        Gets::Batch => way.run_batches(workers, move |mut jobs: Jobs<'_, List>| {
+            jobs.iter_mut().map(&f).collect::<Vec<_>>()
+        }),
+    }
+}
+
+fn each_way(test: impl Fn(Way, Gets)) {
+    let _watchdog = watchdog(60);
+    for way in WAYS {
+        for gets in [Gets::Key, Gets::Message, Gets::Batch] {
+            test(*way, gets);
+        }
+    }
+}
+
+#[test] // W9 W2 S5 X2
+fn a_value_that_is_taken_and_fails_delays_nothing_and_counts_for_no_other_one() {
+    each_way(|way, gets| {
+        for waits in [false, true] {
+            let queue = queue(|builder| builder.adds_wait_for_retries(waits));
+            let receipts = Arc::new(Mutex::new(vec![put(&queue, 1)]));
+            let (told, failures) = (Log::default(), Failures::new(9).unwrap());
+            let workers = workers(&queue, &told).max_retries(2).failures(&failures);
+            let (adding, put_later) = (Arc::clone(&queue), Arc::clone(&receipts));
+            run((way, gets), workers, move |job| {
+                if **job == 2 {
+                    let left = adding.shut_down();
+                    assert_eq!((left.queued, left.delayed), (0, 0), "{way:?} {gets:?}");
+                    return Verdict::Ok(Outcome::Done);
+                }
+                let value = job.take().unwrap()[0];
+                // The next one comes while the key is processing.
+                match value {
+                    1..3 => put_later.lock().unwrap().push(put(&adding, value + 1)),
+                    _ => _ = adding.put(2, vec![0]),
+                }
+                Verdict::Retry("no")
+            });
+            let failed = ["no (attempt 1, given up)"; 3];
+            assert_eq!(*told.lock().unwrap(), failed, "{way:?} {gets:?} {waits}");
+            assert_eq!((queue.num_requeues(&1), failures.len()), (0, 0));
+            let receipts = mem::take(&mut *receipts.lock().unwrap()).into_iter();
+            let ends: Vec<_> = receipts.map(Receipt::wait).collect();
+            assert_eq!(ends, [Ended::GivenUp; 3], "{way:?} {gets:?}");
+        }
+    });
+}
+
+#[test] // W9 S5 S12
+fn a_delay_that_comes_while_a_taken_value_fails_is_no_retry_of_it() {
+    each_way(|way, gets| {
+        let queue = queue(|builder| builder);
+        queue.put(1, vec![1]);
+        let told = Log::default();
+        let adding = Arc::clone(&queue);
+        run((way, gets), workers(&queue, &told), move |job| {
+            if **job == 2 {
+                assert_eq!(adding.shut_down().delayed, 1);
+                return Verdict::Ok(Outcome::Done);
+            }
+            drop(job.take());
+            adding.entry(1).after(2 * HOUR).put(vec![2]);
+            adding.put(2, vec![0]);
+            Verdict::RetryAfter("no", HOUR)
+        });
+        assert_eq!(*told.lock().unwrap(), ["no (attempt 1, given up)"]);
+        let left = queue.take_left();
+        let left: Vec<_> = left.iter().map(|it| (&it.value, it.reason)).collect();
+        assert_eq!(
+            left,
+            [(&Some(vec![2]), LeftReason::Delayed)],
+            "{way:?} {gets:?}"
+        );
+    });
+}
+
+#[test] // W9 W5 W2
+fn a_key_whose_value_is_taken_is_reported_without_it_if_it_is_given_up() {
+    each_way(|way, gets| {
+        for gives_up in [false, true] {
+            let queue = queue(|builder| builder);
+            queue.put(1, vec![1]);
+            let told = Log::default();
+            let workers = workers(&queue, &told).max_retries(u32::from(gives_up));
+            let ending = Arc::clone(&queue);
+            run((way, gets), workers, move |job| {
+                drop(job.take());
+                ending.shut_down();
+                match gives_up {
+                    true => Verdict::GiveUp("no"),
+                    false => Verdict::Retry("no"),
+                }
+            });
+            let why = if gives_up {
+                ", as the worker decided"
+            } else {
+                ""
+            };
+            let report = format!("1 None: no (retries: 0{why})");
+            let said = ["no (attempt 1, given up)", &report];
+            assert_eq!(*told.lock().unwrap(), said, "{way:?} {gets:?} {gives_up}");
+        }
+    });
+}
