@@ -56,8 +56,8 @@
 //! * a retry whose time another `add_after` has changed: it is that call's delay from then on;
 //! * a retry whose workers have been aborted or dropped: the delay stays in the queue, and workers
 //!   that are started later know neither its failure nor, unless the limiter counts, its retries;
-//! * a retry whose key is also queued, if [`shut_down_now`](crate::WorkQueue::shut_down_now) discards
-//!   the key.
+//! * a retry whose key is also queued or processing: the key is reported if that delivery fails, and the retry is left
+//!   (S12).
 //!
 //! By default a retry that is pending when its key is added stays pending, even if that delivery gives the key up.
 //! [`supersede_delays`](crate::Builder::supersede_delays) and

@@ -13,7 +13,7 @@ use crate::outcomes::{Exponential, bench};
 use futures_lite::future::yield_now;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Failure, GivenUp, Job, Outcome, Reason, Workers};
-use keyqueue::{Clock, Remaining, WorkQueue};
+use keyqueue::{Added, Clock, LeftReason, Remaining, WorkQueue};
 
 type Queue = WorkQueue<u64>;
 
@@ -139,7 +139,14 @@ fn a_retry_that_was_delivered_to_another_getter_is_not_reported() {
     assert_eq!(bench.given_up(), []);
 }
 
-#[test] // S5 S2
+/// The keys that are left, each because a delay was dropped.
+fn delayed(queue: &Queue) -> Vec<u64> {
+    let left = queue.take_left();
+    assert!(left.iter().all(|it| it.reason == LeftReason::Delayed));
+    left.iter().map(|it| it.key).collect()
+}
+
+#[test] // S5 S2 S12 S13
 fn a_key_that_is_delivered_after_its_retry_was_dropped_is_reported_for_what_it_does_then() {
     for (outcome, reports) in [(Ok(Outcome::Done), 0), (Err("again"), 1)] {
         let mut bench = bench(None);
@@ -152,7 +159,31 @@ fn a_key_that_is_delivered_after_its_retry_was_dropped_is_reported_for_what_it_d
         let ends = bench.given_up();
         assert_eq!(ends.len(), reports, "{ends:?}");
         assert!(ends.iter().all(|(_, end)| end.reason == Reason::ShutDown));
+        // The retry was another add.
+        assert_eq!(delayed(&bench.queue), [1]);
     }
+}
+
+#[test] // S12 S13: the delay of the retry may be that of an add that has come since the delivery began.
+fn a_delay_that_was_kept_for_a_later_add_is_left_though_its_key_succeeds() {
+    let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
+    let (queue, _time) = built(|builder| builder.rate_limiter(limiter));
+    let is_first = Cell::new(true);
+    let workers = Workers::new(&queue).concurrency(1);
+    let workers = workers.on_give_up(|_, end| panic!("{end}"));
+    let mut run = Box::pin(workers.run_async(async |job: Job<'_, u64>| {
+        if is_first.take() {
+            return Err("no");
+        }
+        assert_eq!(queue.add_after(*job, 2 * HOUR), Added::Delayed);
+        queue.shut_down();
+        Ok(())
+    }));
+    queue.add(1);
+    assert!(poll_until_idle(&mut run).is_pending());
+    queue.add(1);
+    assert!(poll_until_idle(&mut run).is_ready());
+    assert_eq!(delayed(&queue), [1]);
 }
 
 #[test] // S5: the key is processing, for another add, while the other worker ends.
