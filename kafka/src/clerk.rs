@@ -5,13 +5,16 @@
 //! while an assignment is read, which takes a round trip for each of some hundreds of partitions: commits renew the [lease](crate::lease).
 //! The driver has nothing read while a commit is on its way: it may be of an earlier tenure of the same partition.
 
-use std::collections::HashMap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::Consumer;
+use rdkafka::consumer::{CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::{Offset, TopicPartitionList};
@@ -29,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LEAST: Duration = Duration::from_millis(100);
 /// After which time a last commit is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
+/// For how long lists of which brokers refuse some partitions are halved.
+const APART: Duration = Duration::from_secs(2);
 /// How long it may take to end.
 const NOTICE: Duration = Duration::from_secs(1);
 
@@ -143,7 +148,7 @@ fn store(
     while !due.is_empty() && !is_over() {
         shared.counts.commits.add(1);
         let sent = Instant::now();
-        let results = native::commit(client.client(), &list(&due, with_metadata));
+        let results = commit(client, &due, with_metadata);
         // Of an assignment that is lost it is not sure with which epoch it was sent.
         if results.iter().any(Result::is_ok) && !client.assignment_lost() {
             shared.lease.renew(sent);
@@ -159,7 +164,8 @@ fn store(
                 // Without its metadata it is not all that has to be committed.
                 Ok(()) => {}
                 Err(error) => {
-                    is_too_large |= error == RDKafkaErrorCode::OffsetMetadataTooLarge;
+                    let too_large = RDKafkaErrorCode::OffsetMetadataTooLarge;
+                    is_too_large |= error.rdkafka_error_code() == Some(too_large);
                     again.push(ended);
                     shared.counts.commit_errors.add(1);
                     let (topic, partition) = (&*tenure.topic, tenure.partition);
@@ -193,6 +199,39 @@ fn store(
         thread::sleep(AGAIN);
     }
     due.len()
+}
+
+/// Commits these, and returns the result of each.
+///
+/// If brokers refuse some partitions and take others, librdkafka gives all of them the error of one. So a list is committed again in
+/// halves if the reason for the refusal may be that of some. There is a limit, as librdkafka sends a list three times if brokers know
+/// none of its partitions. It limits each wait: by the time of a request if the coordinator is known, otherwise by the session's.
+fn commit(client: &Client, due: &[&Ended], with_metadata: bool) -> Vec<Result<(), KafkaError>> {
+    let is_of_some = |error: &KafkaError| {
+        matches!(
+            error.rdkafka_error_code(),
+            Some(
+                RDKafkaErrorCode::UnknownTopicOrPartition
+                    | RDKafkaErrorCode::TopicAuthorizationFailed
+                    | RDKafkaErrorCode::OffsetMetadataTooLarge
+            )
+        )
+    };
+    let end = Instant::now() + APART;
+    let mut results = vec![Ok(()); due.len()];
+    let mut parts = VecDeque::from([(0, due.len())]);
+    while let Some((from, to)) = parts.pop_front() {
+        let list = list(&due[from..to], with_metadata);
+        let result = client.commit(&list, CommitMode::Sync);
+        match result {
+            Err(error) if to - from > 1 && is_of_some(&error) && Instant::now() < end => {
+                let middle = usize::midpoint(from, to);
+                parts.extend([(from, middle), (middle, to)]);
+            }
+            result => results[from..to].fill(result),
+        }
+    }
+    results
 }
 
 pub(crate) type Ended = (Arc<Tenure>, Snapshot);

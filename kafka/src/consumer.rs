@@ -31,9 +31,9 @@ use crate::{Ended, Error, Record, Status, lock};
 /// A clone is the same consumer.
 #[derive(Clone)]
 pub struct Consumer {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Until it runs.
-    client: Arc<Mutex<Option<Client>>>,
+    pub(crate) client: Arc<Mutex<Option<Client>>>,
 }
 
 type Queued = Workers<'static, Key, Backlog, Waits>;
