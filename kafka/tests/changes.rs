@@ -2,8 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Cluster, Notes, Run, builder, produce_into, run, text, until};
@@ -135,6 +138,57 @@ async fn a_topic_that_goes_while_an_assignment_is_read_is_given_back_at_once() {
     until_noted(&[&notes], "two", 0..8, "2").await;
     let ended = run.end().await.expect("no error");
     assert_eq!(ended.cancelled, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R6
+async fn what_was_read_while_the_group_changed_ends_with_the_next_assignment() {
+    let cluster = with_slow();
+    create(&cluster, "topic", 8);
+    // One member has the even ones, and the other one has those that are slow.
+    for partition in [0, 2, 4, 6] {
+        let led = cluster.partition_leader("topic", partition, Some(1));
+        led.expect("a partition");
+    }
+    produce_each(&cluster, "topic", 0..1, "1").await;
+    let (begun, is_open) = (Notes::default(), Arc::new(AtomicBool::new(false)));
+    let member = || {
+        let (begun, is_open) = (begun.clone(), Arc::clone(&is_open));
+        let builder = of_pattern(&cluster)
+            .set("partition.assignment.strategy", "roundrobin")
+            .set("session.timeout.ms", "12000");
+        run(builder, move |_| {
+            let is_open = Arc::clone(&is_open);
+            begun.add("begun");
+            async move {
+                while !is_open.load(Ordering::SeqCst) {
+                    sleep(Duration::from_millis(2)).await;
+                }
+            }
+        })
+    };
+    let members = [member(), member()];
+    let all = |of: usize| {
+        let partitions = members[of].consumer.status().partitions;
+        let places = partitions.into_iter().map(|of| (of.topic, of.partition));
+        places.collect::<BTreeSet<_>>()
+    };
+    let (first, second) = (|| all(0), || all(1));
+    until("it runs", || {
+        begun.len() == 1 && first().len().min(second().len()) == 0
+    })
+    .await;
+    // Each gets what the other one had. The one that reads is not told to give anything back, and the other one does so late.
+    create(&cluster, "taaa", 1);
+    until("it is read", || first().len().min(second().len()) == 1).await;
+    is_open.store(true, Ordering::SeqCst);
+    round_trip(&cluster, Duration::ZERO);
+    until("each has its own", || {
+        first().len() + second().len() == 9 && first().is_disjoint(&second())
+    })
+    .await;
+    for run in members {
+        run.end().await.expect("no error");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7

@@ -78,11 +78,23 @@ impl Driver {
         if let Rebalancing::Idle = self.rebalancing {
             match self.events.pop_front() {
                 None => {}
+                Some(Event::Assign(partitions)) if self.is_outdated() => {
+                    self.events.push_front(Event::Assign(partitions));
+                    self.revoke(Vec::new(), true, now);
+                }
                 Some(Event::Assign(partitions)) => self.load(partitions),
                 Some(Event::Revoke(partitions, is_lost)) => self.revoke(partitions, is_lost, now),
             }
         }
         Ok(())
+    }
+
+    /// Whether an assignment finds partitions of an earlier one, in a group that is not a cooperative one. The group changed while that one
+    /// was read, and librdkafka revokes nothing that waits for the reply to an assignment. So others may have had these since.
+    fn is_outdated(&self) -> bool {
+        let has_some = !self.partitions.is_empty() || !self.unread.all().is_empty();
+        let protocol = self.client.rebalance_protocol();
+        has_some && !matches!(protocol, RebalanceProtocol::Cooperative)
     }
 
     /// Whether a commit is on its way, which may be of an earlier tenure of a partition whose offset is to be read.
