@@ -296,7 +296,8 @@ impl Builder {
             if let Some((_, reason)) = RESERVED.iter().find(|(reserved, _)| *reserved == property) {
                 return Err(Error::config(property, value, *reason));
             }
-            if property == "group.protocol" && value == "consumer" {
+            let is_consumer = value.trim_start().eq_ignore_ascii_case("consumer");
+            if property == "group.protocol" && is_consumer {
                 // The brokers assign then, and librdkafka refuses the setting.
                 self.client.remove("partition.assignment.strategy");
             }
@@ -359,14 +360,15 @@ impl Builder {
         check("dead_letters", &letters, !is_read, rule)
     }
 
-    /// For how long a commit that brokers have taken shows that this member is in its group.
-    pub(crate) fn lease(&self) -> Duration {
-        if self.client.get("group.protocol") == Some("consumer") {
-            return self.brokers_session / 2;
+    /// For how long a commit that brokers have taken shows that this member is in its group. By the settings as librdkafka reads them: it
+    /// takes `6000ms`.
+    pub(crate) fn lease(&self) -> Result<Duration, KafkaError> {
+        let native = self.client.create_native_config()?;
+        if native.get("group.protocol")? == "consumer" {
+            return Ok(self.brokers_session / 2);
         }
-        let session = self.client.get("session.timeout.ms");
-        let session = session.and_then(|session| session.parse().ok());
-        Duration::from_millis(session.unwrap_or(45_000))
+        let session = native.get("session.timeout.ms")?;
+        Ok(Duration::from_millis(session.parse().unwrap_or(45_000)))
     }
 
     /// What librdkafka makes of `auto.offset.reset`, of which it takes many spellings.
@@ -388,5 +390,24 @@ impl fmt::Debug for Builder {
             .field("order", &self.order)
             .field("concurrency", &self.concurrency)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // R2
+    fn a_lease_is_as_long_as_the_session_that_librdkafka_reads() {
+        let lease = |property: &str, value: &str| {
+            let builder = Consumer::builder("127.0.0.1:1", "group").topics(["topic"]);
+            let consumer = builder.set(property, value).build();
+            consumer.expect("settings").shared.lease.limit.as_millis()
+        };
+        for session in ["6000", "6000 ", " 6000", "6000ms", "0x1770"] {
+            assert_eq!(lease("session.timeout.ms", session), 6000, "{session:?}");
+        }
+        assert_eq!(lease("client.id", "one"), 45_000);
+        assert_eq!(lease("group.protocol", " Consumer"), 22_500);
     }
 }

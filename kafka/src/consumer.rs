@@ -53,8 +53,10 @@ impl Consumer {
         };
         let client = Client::from_config_and_context(&settings.client, context);
         let mut client = client.map_err(Error::client("creating the client"))?;
-        let reset = settings.reset();
-        let reset = reset.map_err(Error::client("reading the settings"))?;
+        let read = settings
+            .reset()
+            .and_then(|reset| Ok((reset, settings.lease()?)));
+        let (reset, lease) = read.map_err(Error::client("reading the settings"))?;
         let ring = Arc::clone(&bell);
         client.set_nonempty_callback(move || ring.ring());
         let letters = settings.dead_letters.as_ref();
@@ -66,7 +68,7 @@ impl Consumer {
         let queue = queue
             .map_err(|error| Error::config(error.field(), error.value(), error.to_string()))?;
         let shared = Shared {
-            lease: Arc::new(Lease::new(settings.lease())),
+            lease: Arc::new(Lease::new(lease)),
             metadata: Mutex::new(settings.metadata),
             reset,
             settings,
