@@ -198,6 +198,11 @@ impl Tenure {
         is_held
     }
 
+    /// Whether a record is not finished, and this is not [over](Self::clear).
+    pub(crate) fn holds(&self, record: &Inner) -> bool {
+        lock(&self.state).held.has(record.offset)
+    }
+
     /// The records and bytes that are held.
     pub(crate) fn held(&self) -> (usize, usize) {
         lock(&self.state).held.size()

@@ -2,12 +2,11 @@
 
 mod common;
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Cluster, Notes, builder, cluster, produce, run, until};
+use common::{Cluster, Knows, Notes, builder, cluster, produce, run, until};
 use futures_util::future::join_all;
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
@@ -270,34 +269,15 @@ async fn a_limiter_that_panics_repeats_no_record_and_no_letter() {
     assert_eq!(notes.all()[4..], ["later 1", "later 1"]);
 }
 
-/// A limiter that knows the records that have failed.
-#[derive(Clone, Default)]
-struct Knows(Arc<Mutex<HashSet<Place>>>);
-
-impl RateLimiter<Place> for Knows {
-    fn when(&self, key: &Place) -> Duration {
-        self.0.lock().expect("no panic").insert(key.clone());
-        Duration::from_secs(3600)
-    }
-
-    fn forget(&self, key: &Place) {
-        self.0.lock().expect("no panic").remove(key);
-    }
-
-    fn num_requeues(&self, _: &Place) -> u32 {
-        0
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
 async fn a_limiter_does_not_keep_the_records_of_a_partition_that_is_given_back() {
     let cluster = cluster(1);
     produce(&cluster, &[(Some("a"), Some("x")), (Some("b"), Some("x"))]).await;
     let limiter = Knows::default();
     let settings = builder(&cluster).backoff(limiter.clone());
-    let run = run(settings, |_| async { Verdict::<_>::Retry("no") });
-    let known = || limiter.0.lock().expect("no panic").len();
-    until("both have failed", || known() == 2).await;
+    let wait = Verdict::RetryAfter("no", Duration::from_secs(3600));
+    let run = run(settings, move |_| std::future::ready(wait));
+    until("both have failed", || limiter.len() == 2).await;
     let ended = run.end().await.expect("an end");
-    assert_eq!((ended.left, known()), (2, 0));
+    assert_eq!((ended.left, limiter.len()), (2, 0));
 }

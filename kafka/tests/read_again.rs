@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Notes, Run, builder, cluster, produce_to, run, until};
-use keyqueue_kafka::{Doing, Record};
+use common::{Cluster, Knows, Notes, Run, builder, cluster, produce_to, run, until};
+use keyqueue_kafka::{Doing, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::sleep;
 
@@ -18,6 +18,9 @@ struct Handlers {
     is_open: Arc<AtomicBool>,
     now: [Arc<AtomicUsize>; 2],
     most: Arc<AtomicUsize>,
+    /// The first of a partition is tried again, and that of the other one is given up.
+    fails: Arc<AtomicBool>,
+    limiter: Knows,
 }
 
 /// Ends with the handler, also with one that is cancelled.
@@ -33,7 +36,8 @@ impl Handlers {
     /// Runs members whose handlers wait.
     fn run(&self, cluster: &Cluster) -> Run {
         let handlers = self.clone();
-        run(builder(cluster), move |record: Record| {
+        let builder = builder(cluster).backoff(self.limiter.clone());
+        run(builder.dead_letters("dead"), move |record: Record| {
             let handlers = handlers.clone();
             async move {
                 let partition = record.partition();
@@ -44,6 +48,13 @@ impl Handlers {
                 handlers.begun.add(partition.to_string());
                 while !handlers.is_open.load(Ordering::SeqCst) {
                     sleep(Duration::from_millis(2)).await;
+                }
+                let of_all = handlers.begun.all();
+                let of_this = of_all.iter().filter(|note| **note == partition.to_string());
+                match handlers.fails.load(Ordering::SeqCst) && of_this.count() == 1 {
+                    true if partition == 0 => Verdict::Ok(Outcome::RequeueRateLimited),
+                    true => Verdict::GiveUp("no"),
+                    false => Verdict::Ok(Outcome::Done),
                 }
             }
         })
@@ -101,4 +112,16 @@ async fn what_runs_when_a_partition_is_read_again_is_cancelled_with_its_assignme
     until("it is repeated", || handlers.begun.len() == 2).await;
     assert_eq!(handlers.most.load(Ordering::SeqCst), 1);
     run.drop_future();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4, R5
+async fn what_fails_after_its_partition_is_read_again_has_not_failed() {
+    let handlers = Handlers::default();
+    handlers.fails.store(true, Ordering::SeqCst);
+    let (_cluster, run) = read_again(&handlers, 2).await;
+    handlers.is_open.store(true, Ordering::SeqCst);
+    until("each is repeated", || run.consumer.status().finished == 2).await;
+    assert_eq!(handlers.limiter.len(), 0);
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.finished, ended.dead_letters), (2, 0));
 }

@@ -38,6 +38,11 @@ impl Held {
         Some(record)
     }
 
+    pub(super) fn has(&self, offset: u64) -> bool {
+        let index = self.index(offset);
+        index.is_some_and(|index| self.slots[index].1.is_some())
+    }
+
     /// The records and bytes.
     pub(super) fn size(&self) -> (usize, usize) {
         (self.records, self.bytes)

@@ -125,6 +125,10 @@ async fn settle(
         Ok(Verdict::Retry(error)) => (error, None, false),
         Ok(_) => ("an unknown verdict".to_owned(), None, false),
     };
+    // Its tenure has ended while it ran: others try it again, or give it up.
+    if !record.tenure.holds(record) {
+        return Next::Gone;
+    }
     let mut trouble = trouble.unwrap_or_else(Trouble::none);
     trouble.attempts += 1;
     trouble.error = error.chars().take(TEXT).collect();
@@ -143,7 +147,7 @@ async fn settle(
     }
     shared.counts.retries.add(1);
     let limit = backoff(shared, record);
-    wait(record, trouble, delay.unwrap_or(limit))
+    wait(shared, record, trouble, delay.unwrap_or(limit))
 }
 
 fn succeed(
@@ -169,12 +173,17 @@ fn succeed(
         forget(shared, record);
         trouble.attempts = 0;
     }
-    wait(record, trouble, delay)
+    wait(shared, record, trouble, delay)
 }
 
 /// The record comes again.
-fn wait(record: &Inner, trouble: Trouble, delay: Duration) -> Next {
+fn wait(shared: &Shared, record: &Inner, trouble: Trouble, delay: Duration) -> Next {
     record.fail(trouble);
+    // After the failure is noted: the end of a tenure has the limiter forget only what has failed by then.
+    if !record.tenure.holds(record) {
+        forget(shared, record);
+        return Next::Gone;
+    }
     Next::After(delay)
 }
 
@@ -198,7 +207,7 @@ async fn bury(shared: &Shared, record: &Arc<Inner>, mut trouble: Trouble) -> Nex
             let (topic, partition, offset) = record.place();
             tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
             trouble.refused = Some(error);
-            return wait(record, trouble, backoff(shared, record));
+            return wait(shared, record, trouble, backoff(shared, record));
         }
         shared.counts.dead_letters.add(1);
     } else {

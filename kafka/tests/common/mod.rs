@@ -2,11 +2,12 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue_kafka::{Builder, Consumer, Ended, Error, IntoVerdict, Record};
+use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
+use keyqueue_kafka::{Builder, Consumer, Ended, Error, IntoVerdict, Place, Record};
 use rdkafka::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
@@ -145,6 +146,31 @@ impl Notes {
 
     pub(crate) fn len(&self) -> usize {
         self.0.lock().expect("no panic").len()
+    }
+}
+
+/// A limiter that knows the records that have failed, and delays none.
+#[derive(Clone, Default)]
+pub(crate) struct Knows(Arc<Mutex<HashSet<Place>>>);
+
+impl Knows {
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().expect("no panic").len()
+    }
+}
+
+impl RateLimiter<Place> for Knows {
+    fn when(&self, key: &Place) -> Duration {
+        self.0.lock().expect("no panic").insert(key.clone());
+        Duration::ZERO
+    }
+
+    fn forget(&self, key: &Place) {
+        self.0.lock().expect("no panic").remove(key);
+    }
+
+    fn num_requeues(&self, _: &Place) -> u32 {
+        0
     }
 }
 
