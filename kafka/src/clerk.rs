@@ -139,13 +139,20 @@ fn store(
     last: Option<(u64, Instant)>,
     snapshots: &[Ended],
 ) -> usize {
-    // A tenure that ends gets a last commit, and none before that from a moment that has passed.
-    let is_due = |(tenure, _): &&Ended| last.is_some() || !tenure.is_revoked();
-    let mut due: Vec<_> = snapshots.iter().filter(is_due).collect();
+    // A tenure that ends gets a last commit, and none before that from a moment that has passed. A lost assignment is another member's.
+    let is_due = |(tenure, _): &&Ended| match last {
+        Some(_) => !tenure.is_lost(),
+        None => !tenure.is_revoked(),
+    };
+    let mut due: Vec<_> = snapshots.iter().collect();
     let mut with_metadata = true;
     // Not if it has waited for its turn for too long.
     let is_over = || last.is_some_and(|(_, until)| Instant::now() >= until);
-    while !due.is_empty() && !is_over() {
+    loop {
+        due.retain(is_due);
+        if due.is_empty() || is_over() {
+            break;
+        }
         shared.counts.commits.add(1);
         let sent = Instant::now();
         let results = commit(client, &due, with_metadata);
@@ -186,14 +193,9 @@ fn store(
             with_metadata = false;
             continue;
         }
-        // While the group is between two generations, brokers refuse what they take a moment later. A lost assignment is
-        // another member's.
+        // While the group is between two generations, brokers refuse what they take a moment later.
         let again = last.is_some_and(|(_, until)| Instant::now() + AGAIN < until);
-        if due.is_empty()
-            || !again
-            || client.assignment_lost()
-            || client.client().fatal_error().is_some()
-        {
+        if due.is_empty() || !again || client.client().fatal_error().is_some() {
             break;
         }
         thread::sleep(AGAIN);

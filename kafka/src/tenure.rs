@@ -50,6 +50,8 @@ pub(crate) struct Tenure {
     state: Mutex<State>,
     running: AtomicUsize,
     revoked: AtomicBool,
+    /// Nothing is committed of it any more.
+    lost: AtomicBool,
     /// Without permits, and closed when the tenure is cancelled.
     cancel: Semaphore,
     /// There are keys that fail; and they take more than their share of the room.
@@ -159,6 +161,7 @@ impl Tenure {
             state: Mutex::new(state),
             running: AtomicUsize::new(0),
             revoked: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             cancel: Semaphore::const_new(0),
             fails: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
@@ -287,6 +290,17 @@ impl Tenure {
     pub(crate) fn is_revoked(&self) -> bool {
         // Ordering: SeqCst; the gate of the header.
         self.revoked.load(Ordering::SeqCst)
+    }
+
+    /// Notes that the assignment is lost.
+    pub(crate) fn lose(&self) {
+        // Ordering: Relaxed; a look that is late sees a commit refused.
+        self.lost.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        // Ordering: Relaxed; as above.
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Cancels the handlers that run, at their next await point. For a tenure that is revoked.

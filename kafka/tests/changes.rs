@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Cluster, Notes, Run, builder, produce_into, run, text, until};
@@ -138,6 +138,60 @@ async fn a_topic_that_goes_while_an_assignment_is_read_is_given_back_at_once() {
     until_noted(&[&notes], "two", 0..8, "2").await;
     let ended = run.end().await.expect("no error");
     assert_eq!(ended.cancelled, 1);
+}
+
+/// Counts what has ended, also by being cancelled.
+struct Ending(Arc<AtomicUsize>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
+async fn a_topic_that_goes_while_the_run_ends_takes_no_grace_from_others() {
+    let cluster = Cluster::new(1).expect("a mock cluster");
+    for topic in ["topic", "two"] {
+        create(&cluster, topic, 1);
+        produce_each(&cluster, topic, 0..1, "1").await;
+    }
+    let (begun, is_open) = (Notes::default(), Arc::new(AtomicBool::new(false)));
+    let ended = Arc::<AtomicUsize>::default();
+    let (notes, gate, of_run) = (begun.clone(), Arc::clone(&is_open), Arc::clone(&ended));
+    let run = run(of_pattern(&cluster), move |_| {
+        let (gate, ending) = (Arc::clone(&gate), Ending(Arc::clone(&of_run)));
+        notes.add("begun");
+        async move {
+            let _ending = ending;
+            while !gate.load(Ordering::SeqCst) {
+                sleep(Duration::from_millis(2)).await;
+            }
+        }
+    });
+    until("both run", || begun.len() == 2).await;
+    let consumer = run.consumer.clone();
+    let end = tokio::spawn(run.end());
+    until("it ends", || {
+        consumer.status().partitions.iter().all(|of| of.is_leaving)
+    })
+    .await;
+    let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+    cluster.topic_error("two", unknown).expect("a topic");
+    until("one is cancelled", || ended.load(Ordering::SeqCst) > 0).await;
+    sleep(Duration::from_millis(500)).await;
+    // The last commit of the other one is tried again.
+    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+    cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[error; 2]);
+    is_open.store(true, Ordering::SeqCst);
+    let ended = end.await.expect("no panic").expect("no error");
+    let counts = (
+        ended.finished,
+        ended.cancelled,
+        ended.uncommitted,
+        ended.is_lost,
+    );
+    assert_eq!(counts, (1, 1, 0, false));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R6

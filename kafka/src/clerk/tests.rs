@@ -1,47 +1,73 @@
-//! Commits of which brokers refuse a part.
+//! Commits of which a part is refused, or lost.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
 
-use super::store;
+use super::{Ended, store};
+use crate::client::Client;
+use crate::shared::Shared;
 use crate::tenure::Start;
 use crate::{Consumer, lock};
 
-#[test] // R2, R6
-fn a_partition_that_brokers_refuse_takes_no_commit_from_others() {
+type Cluster = MockCluster<'static, DefaultProducerContext>;
+
+fn client() -> (Cluster, Client, Arc<Shared>) {
     let cluster = MockCluster::new(1).expect("a mock cluster");
     cluster.create_topic("topic", 3, 1).expect("a topic");
     let builder = Consumer::builder(&cluster.bootstrap_servers(), "group");
     let consumer = builder.topics(["topic"]).build().expect("settings");
     let client = lock(&consumer.client).take().expect("a client");
-    let shared = &consumer.shared;
-    // librdkafka sorts them. Brokers do not know the last partition of `topic`, and the other topic.
-    let places = [
-        ("topic", 99),
-        ("topic", 2),
-        ("gone", 0),
-        ("topic", 0),
-        ("topic", 1),
-    ];
-    let snapshots: Vec<_> = (0..)
-        .zip(places)
-        .map(|(slot, (topic, partition))| {
-            let start = Start {
-                base: 7,
-                is_end: true,
-                ..Start::default()
-            };
-            let tenure = shared.tenure((topic.into(), partition, slot), start);
-            let snapshot = tenure.snapshot(shared.metadata(), false, false);
-            (Arc::new(tenure), snapshot.expect("it begins at an end"))
-        })
-        .collect();
-    assert_eq!(store(&client, shared, None, &snapshots), 2);
+    (cluster, client, consumer.shared)
+}
+
+/// What is to be committed of partitions that begin at the end of their log.
+fn begun(shared: &Shared, places: &[(&str, i32)]) -> Vec<Ended> {
+    let begun = (0..).zip(places).map(|(slot, (topic, partition))| {
+        let start = Start {
+            base: 7,
+            is_end: true,
+            ..Start::default()
+        };
+        let tenure = shared.tenure(((*topic).into(), *partition, slot), start);
+        let snapshot = tenure.snapshot(shared.metadata(), false, false);
+        (Arc::new(tenure), snapshot.expect("it begins at an end"))
+    });
+    begun.collect()
+}
+
+fn committed(ended: &[Ended]) -> Vec<Option<i64>> {
+    let committed = ended.iter().map(|(tenure, _)| tenure.seen().committed);
+    committed.collect()
+}
+
+#[test] // R2, R6
+fn a_partition_that_brokers_refuse_takes_no_commit_from_others() {
+    let (_cluster, client, shared) = client();
+    // Brokers do not know the last partition of `topic`, and the other topic. librdkafka sorts them.
+    let (last, gone) = (("topic", 99), ("gone", 0));
+    let snapshots = begun(
+        &shared,
+        &[last, ("topic", 2), gone, ("topic", 0), ("topic", 1)],
+    );
+    assert_eq!(store(&client, &shared, None, &snapshots), 2);
     assert_eq!(shared.lease.ended(Instant::now()), None);
-    let committed = snapshots.iter().map(|(tenure, _)| tenure.seen().committed);
-    let committed: Vec<_> = committed.collect();
-    assert_eq!(committed, [None, Some(7), None, Some(7), Some(7)]);
+    assert_eq!(
+        committed(&snapshots),
+        [None, Some(7), None, Some(7), Some(7)]
+    );
     assert_eq!(shared.counts.commit_errors.get(), 2);
+}
+
+#[test] // R6
+fn nothing_is_committed_for_a_tenure_that_is_lost() {
+    let (_cluster, client, shared) = client();
+    let snapshots = begun(&shared, &[("topic", 0), ("topic", 1)]);
+    snapshots.iter().for_each(|(tenure, _)| tenure.revoke());
+    snapshots[0].0.lose();
+    let last = Some((1, Instant::now() + Duration::from_secs(60)));
+    assert_eq!(store(&client, &shared, last, &snapshots), 0);
+    assert_eq!(committed(&snapshots), [None, Some(7)]);
 }

@@ -93,8 +93,12 @@ impl Driver {
     /// was read, and librdkafka revokes nothing that waits for the reply to an assignment. So others may have had these since.
     fn is_outdated(&self) -> bool {
         let has_some = !self.partitions.is_empty() || !self.unread.all().is_empty();
+        has_some && !self.is_cooperative()
+    }
+
+    fn is_cooperative(&self) -> bool {
         let protocol = self.client.rebalance_protocol();
-        has_some && !matches!(protocol, RebalanceProtocol::Cooperative)
+        matches!(protocol, RebalanceProtocol::Cooperative)
     }
 
     /// Whether a commit is on its way, which may be of an earlier tenure of a partition whose offset is to be read.
@@ -231,16 +235,17 @@ impl Driver {
         self.partitions.insert(slot, assigned);
     }
 
+    fn slot(&self, (topic, partition): &Partition) -> Option<u32> {
+        let place = (Arc::<str>::from(topic.as_str()), *partition);
+        self.slots.get(&place).copied()
+    }
+
     fn revoke(&mut self, partitions: Vec<Partition>, is_lost: bool, now: Instant) {
-        let slot = |(topic, partition): &Partition| {
-            let place = (Arc::<str>::from(topic.as_str()), *partition);
-            self.slots.get(&place).copied()
-        };
         let slots = match self.client.rebalance_protocol() {
             RebalanceProtocol::Cooperative => {
                 self.unread
                     .retain(|partition| !partitions.contains(partition));
-                partitions.iter().filter_map(slot).collect()
+                partitions.iter().filter_map(|of| self.slot(of)).collect()
             }
             _ => {
                 self.unread.retain(|_| false);
@@ -275,12 +280,49 @@ impl Driver {
         self.shared.counts.lost_assignments.add(1);
         leaving.is_lost = true;
         leaving.deadline = now;
+        let tenures = leaving
+            .slots
+            .iter()
+            .filter_map(|slot| self.partitions.get(slot));
+        tenures.for_each(|assigned| assigned.tenure.lose());
+    }
+
+    /// Those of these slots whose assignment is lost. The client says that of all, also if only a topic is gone. In a cooperative group
+    /// a revocation comes right after, which names them.
+    fn lost(&self, slots: &BTreeSet<u32>) -> BTreeSet<u32> {
+        if !self.client.assignment_lost() {
+            return BTreeSet::new();
+        }
+        if !self.is_cooperative() {
+            return slots.clone();
+        }
+        let current = match &self.rebalancing {
+            Rebalancing::Revoking(partitions, leaving) if leaving.is_lost => &partitions[..],
+            _ => &[],
+        };
+        let named = |event| match event {
+            &Event::Revoke(ref partitions, true) => &partitions[..],
+            _ => &[],
+        };
+        let named = self.events.iter().flat_map(named).chain(current);
+        let named = named.filter_map(|partition| self.slot(partition));
+        named.filter(|slot| slots.contains(slot)).collect()
     }
 
     /// Brings tenures nearer to their end.
     fn end_tenures(&mut self, leaving: &mut Leaving, now: Instant) {
-        if !leaving.is_lost && self.client.assignment_lost() {
+        let lost = self.lost(&leaving.slots);
+        if lost.is_empty() || leaving.is_lost {
+            // Nothing is, or all is already.
+        } else if lost == leaving.slots {
             self.lose(leaving, now);
+        } else {
+            // Those of a topic that is gone. The others have their grace.
+            for assigned in lost.iter().filter_map(|slot| self.partitions.get(slot)) {
+                assigned.tenure.lose();
+                assigned.tenure.cancel();
+            }
+            leaving.slots.retain(|slot| !lost.contains(slot));
         }
         let tenures = || {
             leaving
