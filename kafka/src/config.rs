@@ -237,7 +237,8 @@ impl Builder {
     }
 
     /// Sets how long a revocation waits for handlers that run. Then it cancels them at their next await point, and their records
-    /// are repeated by the next owner. Should be less than `max.poll.interval.ms`, which brokers give a member to leave. Default: 20 s.
+    /// are repeated by the next owner. With the 10 s that the last commit is tried for, it must be less than `max.poll.interval.ms` (five
+    /// minutes): brokers remove a member that takes longer from its group, and others begin while its handlers run. Default: 20 s.
     pub fn revoke_within(mut self, limit: Duration) -> Self {
         self.revoke_within = limit;
         self

@@ -195,6 +195,42 @@ async fn a_topic_that_goes_while_the_run_ends_takes_no_grace_from_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R6
+async fn a_topic_that_comes_ends_a_revocation_that_waits() {
+    let cluster = Cluster::new(1).expect("a mock cluster");
+    cluster.create_topic("topic", 2, 1).expect("a topic");
+    produce_each(&cluster, "topic", 0..2, "stuck").await;
+    let ended = Arc::<AtomicUsize>::default();
+    let (begun, of_run) = (Notes::default(), Arc::clone(&ended));
+    let notes = begun.clone();
+    let builder = of_pattern(&cluster).revoke_within(Duration::from_secs(3600));
+    let first = run(builder, move |_| {
+        let ending = Ending(Arc::clone(&of_run));
+        notes.add("begun");
+        async move {
+            let _ending = ending;
+            pending::<()>().await;
+        }
+    });
+    until("both run", || begun.len() == 2).await;
+    let (second, of_second) = noting(of_pattern(&cluster));
+    until("one is wanted back", || {
+        let partitions = first.consumer.status().partitions;
+        partitions.iter().any(|of| of.is_leaving)
+    })
+    .await;
+    assert_eq!(ended.load(Ordering::SeqCst), 0);
+    // The group gives that one to any member, although its handler runs.
+    create(&cluster, "two", 1);
+    until("it is cancelled", || ended.load(Ordering::SeqCst) == 1).await;
+    let count = || begun.len() + of_second.len();
+    until("it is repeated", || count() >= 3).await;
+    produce_each(&cluster, "two", 0..1, "1").await;
+    until("others go on", || count() >= 4).await;
+    first.drop_future();
+    second.drop_future();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R6
 async fn what_was_read_while_the_group_changed_ends_with_the_next_assignment() {
     let cluster = with_slow();
     create(&cluster, "topic", 8);

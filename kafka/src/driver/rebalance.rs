@@ -67,6 +67,11 @@ impl Driver {
             }
             Rebalancing::Loading(None, partitions) => self.load(partitions),
             Rebalancing::Revoking(partitions, mut leaving) => {
+                // If a topic comes, librdkafka joins the group again before these are given back. So others may have them by now.
+                let is_next = |event: &Event| !matches!(event, Event::Revoke(_, true));
+                if !leaving.is_lost && self.events.iter().any(is_next) {
+                    self.lose(&mut leaving, now);
+                }
                 self.end_tenures(&mut leaving, now);
                 if leaving.step == Step::Left {
                     return self.unassign(&partitions, &leaving);
