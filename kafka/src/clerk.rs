@@ -160,6 +160,16 @@ fn store(
         if results.iter().any(Result::is_ok) && !client.assignment_lost() {
             shared.lease.renew(sent);
         }
+        let is_unknown = |result: &Result<(), KafkaError>| {
+            let code = result
+                .as_ref()
+                .err()
+                .and_then(KafkaError::rdkafka_error_code);
+            code == Some(RDKafkaErrorCode::UnknownMemberId)
+        };
+        if results.iter().any(is_unknown) {
+            shared.lease.refuse(sent);
+        }
         let (mut again, mut is_too_large) = (Vec::new(), false);
         for (ended, result) in due.iter().copied().zip(results) {
             let (tenure, snapshot) = ended;

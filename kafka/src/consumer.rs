@@ -107,7 +107,8 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`Error::Fatal`] if the group has fenced this member, at once: what ran was cancelled, and nothing was committed.
+    /// [`Error::Fatal`] if the group has fenced this member, at once, or has removed it, and librdkafka does not join again: what ran was
+    /// cancelled, and nothing was committed.
     /// [`Error::HasRun`] if this was called before.
     ///
     /// # Panics

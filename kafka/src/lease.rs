@@ -23,13 +23,23 @@
 //! is taken, the session has at least its length less two intervals to go: more than half, as long as an interval is less than a
 //! quarter (by default they are 5 and 45 s).
 //!
+//! After some rebalances librdkafka no longer looks at what brokers say of its member (`rkcg_rebalance_incr_assignment` stays set), so a member
+//! that they remove stays outside for good. The clerk notes that they do not know it, and after a session and 10 s of nothing else the
+//! driver ends the run with an error.
+//!
 //! An assignment alone begins no lease, because the reply with the committed offsets does not show that this member is in the group. So the
 //! first records wait for a first commit. A member that holds no record lets its lease end, and has a commit sent when it reads one.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+
+use crate::lock;
+
+/// How long after a session it is sure that a member which brokers do not know stays outside.
+const SURE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Lease {
     /// How long it goes on after a commit was sent.
@@ -38,6 +48,8 @@ pub(crate) struct Lease {
     /// When it ends, in nanoseconds after `created`.
     end: AtomicU64,
     bell: Notify,
+    /// The first and the last commit of a member that brokers do not know, with nothing else in between.
+    refused: Mutex<Option<(Instant, Instant)>>,
 }
 
 impl Lease {
@@ -48,16 +60,35 @@ impl Lease {
             created: Instant::now(),
             end: AtomicU64::new(0),
             bell: Notify::new(),
+            refused: Mutex::new(None),
         }
     }
 
     /// Notes that brokers have taken a commit that was sent after this moment.
     pub(crate) fn renew(&self, sent: Instant) {
+        self.forgive();
         let end = sent.duration_since(self.created) + self.limit;
         let end = u64::try_from(end.as_nanos()).unwrap_or(u64::MAX);
         // Ordering: Release; pairs with the Acquire load in `ended`: a worker that hears the bell sees this end.
         self.end.fetch_max(end, Ordering::Release);
         self.ring();
+    }
+
+    /// Notes that brokers do not know this member, by a commit that was sent then.
+    pub(crate) fn refuse(&self, sent: Instant) {
+        let mut refused = lock(&self.refused);
+        *refused = Some((refused.map_or(sent, |(first, _)| first), sent));
+    }
+
+    /// Forgets that: the group changes, or brokers know it.
+    pub(crate) fn forgive(&self) {
+        *lock(&self.refused) = None;
+    }
+
+    /// Whether brokers have not known this member for so long that it stays outside.
+    pub(crate) fn is_refused(&self) -> bool {
+        let refused = *lock(&self.refused);
+        refused.is_some_and(|(first, last)| last - first > self.limit + SURE)
     }
 
     /// Lets those that wait look again.
@@ -132,5 +163,19 @@ mod tests {
         is_over.set(true);
         lease.ring();
         assert!(waits.as_mut().now_or_never().is_some());
+    }
+
+    #[test] // R6
+    fn a_member_that_brokers_do_not_know_is_given_up_after_a_session_of_nothing_else() {
+        let lease = Lease::new(Duration::from_secs(100));
+        let at = |seconds| lease.created + Duration::from_secs(seconds);
+        for (sent, is_refused) in [(0, false), (110, false), (111, true)] {
+            lease.refuse(at(sent));
+            assert_eq!(lease.is_refused(), is_refused, "{sent}");
+        }
+        lease.renew(at(112));
+        assert!(!lease.is_refused());
+        lease.refuse(at(113));
+        assert!(!lease.is_refused());
     }
 }

@@ -13,7 +13,7 @@ use common::{Cluster, Notes, Run, builder, produce_into, run, text, until};
 use keyqueue_kafka::{Builder, Record};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// Two brokers, the second of which replies too late.
 fn with_slow() -> Cluster {
@@ -226,8 +226,11 @@ async fn a_topic_that_comes_ends_a_revocation_that_waits() {
     until("it is repeated", || count() >= 3).await;
     produce_each(&cluster, "two", 0..1, "1").await;
     until("others go on", || count() >= 4).await;
-    first.drop_future();
+    // librdkafka notices no later change of the group, and that it is not in it.
     second.drop_future();
+    let ended = timeout(Duration::from_secs(60), first.ended()).await;
+    let error = ended.expect("it ends").expect_err("it is outside");
+    assert!(error.to_string().contains("UnknownMemberId"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R6

@@ -10,6 +10,7 @@
 //!     the group revokes    --> nothing begins any more; what runs ends, or is cancelled at the limit
 //!                              --> the clerk commits --> unassign
 //!     the assignment is lost --> nothing begins, what runs is cancelled, nothing is committed --> unassign
+//!     the group assigns before that, or an eager one on top of what there is --> what there is counts as lost
 //!     the signal           --> as a revocation of all, within the grace --> close
 //!     a fatal error        --> nothing begins, what runs is cancelled, nothing is committed --> the error
 //!     the end              --> what the group wants is replied to by the close, and not before
@@ -35,7 +36,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::consumer::{Consumer, RebalanceProtocol};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::clerk::{Clerk, Job, Reply};
 use crate::client::{Client, Context, Event};
@@ -210,6 +211,10 @@ impl Driver {
         if now >= self.next_look {
             self.next_look = now + LOOK;
             self.check_fatal()?;
+            if self.leaving.is_none() && self.shared.lease.is_refused() {
+                let reason = "brokers take no commit of this member, and librdkafka does not join the group again";
+                return Err(Error::fatal(RDKafkaErrorCode::UnknownMemberId, reason));
+            }
             let share = self.room_of_partition() / 2;
             self.partitions.values().for_each(|assigned| {
                 let order = &self.shared.settings.order;

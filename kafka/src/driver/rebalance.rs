@@ -60,6 +60,10 @@ impl Driver {
             return Ok(());
         }
         self.read_unread(now);
+        if !self.events.is_empty() || !matches!(self.rebalancing, Rebalancing::Idle) {
+            // The group has not forgotten this member.
+            self.shared.lease.forgive();
+        }
         match mem::replace(&mut self.rebalancing, Rebalancing::Idle) {
             Rebalancing::Idle => {}
             Rebalancing::Loading(id, partitions) if !self.events.is_empty() => {
