@@ -248,7 +248,7 @@ async fn what_was_read_while_the_group_changed_ends_with_the_next_assignment() {
         let (begun, is_open) = (begun.clone(), Arc::clone(&is_open));
         let builder = of_pattern(&cluster)
             .set("partition.assignment.strategy", "roundrobin")
-            .set("session.timeout.ms", "12000");
+            .set("session.timeout.ms", "30000");
         run(builder, move |_| {
             let is_open = Arc::clone(&is_open);
             begun.add("begun");
