@@ -216,7 +216,7 @@ fn store(
 /// Commits these, and returns the result of each.
 ///
 /// If brokers refuse some partitions and take others, librdkafka gives all of them the error of one. So a list is committed again in
-/// halves if the reason for the refusal may be that of some. There is a limit, as librdkafka sends a list three times if brokers know
+/// halves if the reason for the refusal may be that of some, but for partitions that were lost meanwhile. There is a limit, as librdkafka sends a list three times if brokers know
 /// none of its partitions. It limits each wait: by the time of a request if the coordinator is known, otherwise by the session's.
 fn commit(client: &Client, due: &[&Ended], with_metadata: bool) -> Vec<Result<(), KafkaError>> {
     let is_of_some = |error: &KafkaError| {
@@ -232,13 +232,18 @@ fn commit(client: &Client, due: &[&Ended], with_metadata: bool) -> Vec<Result<()
     let end = Instant::now() + APART;
     let mut results = vec![Ok(()); due.len()];
     let mut parts = VecDeque::from([(0, due.len())]);
+    let mut refused = None;
     while let Some((from, to)) = parts.pop_front() {
-        let list = list(&due[from..to], with_metadata);
-        let result = client.commit(&list, CommitMode::Sync);
+        let is_lost = || due[from..to].iter().any(|(tenure, _)| tenure.is_lost());
+        let result = match refused.clone() {
+            Some(error) if Instant::now() >= end || is_lost() => Err(error),
+            _ => client.commit(&list(&due[from..to], with_metadata), CommitMode::Sync),
+        };
         match result {
             Err(error) if to - from > 1 && is_of_some(&error) && Instant::now() < end => {
                 let middle = usize::midpoint(from, to);
                 parts.extend([(from, middle), (middle, to)]);
+                refused = Some(error);
             }
             result => results[from..to].fill(result),
         }

@@ -24,7 +24,7 @@
 //! quarter (by default they are 5 and 45 s).
 //!
 //! After some rebalances librdkafka no longer looks at what brokers say of its member (`rkcg_rebalance_incr_assignment` stays set), so a member
-//! that they remove stays outside for good. The clerk notes that they do not know it, and after a session and 10 s of nothing else the
+//! that they remove stays outside for good. The clerk notes that they do not know it, and after its own length and 10 s of nothing else the
 //! driver ends the run with an error.
 //!
 //! An assignment alone begins no lease, because the reply with the committed offsets does not show that this member is in the group. So the

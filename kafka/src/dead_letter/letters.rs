@@ -40,7 +40,7 @@ const MOST: usize = 10_000;
 const BYTES: usize = 64 << 20;
 /// What was read is as good as new for this long.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long a look and a step of a transaction may take. What was read until then is kept for the next look.
+/// How long a reply, what is read of all partitions, and a step of a transaction may take. What was read until then is kept for the next look.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A letter that is neither put back nor dropped.
@@ -244,21 +244,17 @@ impl Letters {
         state: &mut State,
         producer: Option<&BaseProducer>,
     ) -> Result<(), KafkaError> {
-        let end = Instant::now() + PATIENCE;
-        // librdkafka takes less than a millisecond for no limit.
-        let least = Duration::from_millis(1);
-        let within = || end.saturating_duration_since(Instant::now()).max(least);
         let client: BaseConsumer = self.reading.create()?;
-        let metadata = client.fetch_metadata(Some(&self.topic), within())?;
+        let metadata = client.fetch_metadata(Some(&self.topic), PATIENCE)?;
         let (mut list, mut left) = (TopicPartitionList::new(), BTreeSet::new());
         let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
         for partition in partitions {
             let id = partition.id();
             let all = producer.map(|producer| {
                 let ends = producer.client();
-                ends.fetch_watermarks(&self.topic, id, within())
+                ends.fetch_watermarks(&self.topic, id, PATIENCE)
             });
-            let (low, high) = client.fetch_watermarks(&self.topic, id, within())?;
+            let (low, high) = client.fetch_watermarks(&self.topic, id, PATIENCE)?;
             if let Some(all) = all
                 && high < all?.1
             {
@@ -277,9 +273,11 @@ impl Letters {
             }
         }
         client.assign(&list)?;
+        let end = Instant::now() + PATIENCE;
         let mut last = KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut);
         while !left.is_empty() {
-            let Some(polled) = client.poll(within()) else {
+            let within = end.saturating_duration_since(Instant::now());
+            let Some(polled) = client.poll(within) else {
                 return Err(last);
             };
             match polled {
