@@ -32,6 +32,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Shared;
 use super::bucket::last;
 use super::receive::Higher;
+use super::tenure::Tenure;
 use crate::{Config, Fence};
 
 /// How long a write may take. If it fails the count is this process's until it is written again.
@@ -270,29 +271,34 @@ impl Attempts {
     ) -> bool {
         let is_stored = write(shared, fence, LETTERS[kind], token, count.to_string()).await;
         let which = (token.to_owned(), kind);
-        let unwritten = &mut self.counts().unwritten;
-        match is_stored {
-            true => unwritten.remove(&which),
-            false => unwritten.insert(which),
+        let counts = &mut *self.counts();
+        let is_so = counts.of.get(token).map_or(0, |of| of[kind]) == count;
+        match is_stored && is_so {
+            true => counts.unwritten.remove(&which),
+            false => counts.unwritten.insert(which),
         };
         is_stored
     }
 
-    /// Writes the counts whose writes have failed, as they are now, until one fails again.
-    pub(crate) async fn write_again(&self, shared: &Shared, fence: Fence) {
-        loop {
-            let (token, kind, count) = {
-                let counts = self.counts();
-                let Some((token, kind)) = counts.unwritten.first().cloned() else {
-                    return;
+    /// Writes the counts whose writes have failed, as they are now, until one fails again, the partition may be another one's, or for [`LIMIT`].
+    pub(crate) async fn write_again(&self, shared: &Shared, tenure: &Tenure) {
+        let writes = async {
+            while !tenure.is_lost() && shared.lease.holds() {
+                let (token, kind, count) = {
+                    let counts = self.counts();
+                    let Some((token, kind)) = counts.unwritten.first().cloned() else {
+                        return;
+                    };
+                    let count = counts.of.get(&token).map_or(0, |of| of[kind]);
+                    (token, kind, count)
                 };
-                let count = counts.of.get(&token).map_or(0, |of| of[kind]);
-                (token, kind, count)
-            };
-            if !self.store(shared, fence, &token, kind, count).await {
-                return;
+                if !self.store(shared, tenure.fence, &token, kind, count).await {
+                    return;
+                }
             }
-        }
+        };
+        // What is left is written at the next look.
+        let _ = timeout(LIMIT, writes).await;
     }
 
     /// Reads the names of the partition's records, and tries until it has them.

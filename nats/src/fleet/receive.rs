@@ -296,7 +296,7 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> 
     let mut before = None;
     loop {
         sleep(LOOK).await;
-        tenure.attempts.write_again(shared, tenure.fence).await;
+        tenure.attempts.write_again(shared, tenure).await;
         let (some, many) = marks.unconfirmed();
         if is_again && (many || some && confirmed.elapsed() >= CONFIRM) {
             if shared.acks.settled(&shared.client, tenure).await {
