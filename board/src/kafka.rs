@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keyqueue_kafka::dead_letter::{self, Letters};
 use keyqueue_kafka::{Consumer, Doing, Error, PartitionStatus};
@@ -15,6 +15,8 @@ use crate::rows::Letter;
 use crate::source::{LetterId, Refused};
 use crate::text;
 
+/// After this time no more letters are tried apart.
+const APART: Duration = Duration::from_secs(30);
 const COLUMNS: [Column; 14] = [
     ("topic", "Topic"),
     ("partition", "Partition"),
@@ -135,27 +137,7 @@ impl LetterStore for Letters {
     }
 
     fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
-        let ended = match verb {
-            Verb::PutBack => self.put_back(numbers),
-            Verb::Drop => self.discard(numbers),
-        };
-        let came = |number: &u64, was_there: bool| match was_there {
-            true => Ok(()),
-            false => Err(Refused::NoLetter(*number)),
-        };
-        match ended.map_err(refused) {
-            Ok(ended) => numbers
-                .iter()
-                .zip(ended)
-                .map(|(number, ended)| came(number, ended))
-                .collect(),
-            // All or none. One of them may be what is refused, such as a record whose topic is gone.
-            Err(_) if numbers.len() > 1 && self.read().is_ok() => {
-                let (first, second) = numbers.split_at(numbers.len() / 2);
-                [self.act(verb, first), self.act(verb, second)].concat()
-            }
-            Err(refused) => vec![Err(refused); numbers.len()],
-        }
+        act_until(Instant::now() + APART, self, verb, numbers)
     }
 
     fn len(&self) -> Result<usize, Refused> {
@@ -168,6 +150,37 @@ impl LetterStore for Letters {
 
     fn lost(&self) -> u64 {
         0
+    }
+}
+
+fn act_until(
+    end: Instant,
+    letters: &Letters,
+    verb: Verb,
+    numbers: &[u64],
+) -> Vec<Result<(), Refused>> {
+    let ended = match verb {
+        Verb::PutBack => letters.put_back(numbers),
+        Verb::Drop => letters.discard(numbers),
+    };
+    let came = |(number, was_there): (&u64, bool)| match was_there {
+        true => Ok(()),
+        false => Err(Refused::NoLetter(*number)),
+    };
+    match ended.map_err(refused) {
+        Ok(ended) => numbers.iter().zip(ended).map(came).collect(),
+        // All or none. One of them may be what is refused, such as a record whose topic is gone.
+        Err(refused) if numbers.len() > 1 && letters.read().is_ok() => {
+            let (first, second) = numbers.split_at(numbers.len() / 2);
+            let mut all = act_until(end, letters, verb, first);
+            // Brokers that are slow to refuse all may be away.
+            match Instant::now() < end {
+                true => all.extend(act_until(end, letters, verb, second)),
+                false => all.resize(numbers.len(), Err(refused)),
+            }
+            all
+        }
+        Err(refused) => vec![Err(refused); numbers.len()],
     }
 }
 
