@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::mem;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::batches::Jobs;
 use crate::common::timed::HOUR;
@@ -91,6 +92,9 @@ fn a_value_that_is_taken_and_fails_delays_nothing_and_counts_for_no_other_one() 
                     assert_eq!((left.queued, left.delayed), (0, 0), "{way:?} {gets:?}");
                     return Verdict::Ok(Outcome::Done);
                 }
+                if job.value() == &[1] && job.attempt() == 1 {
+                    return Verdict::RetryAfter("no", Duration::ZERO);
+                }
                 let value = job.take().unwrap()[0];
                 // The next one comes while the key is processing.
                 match value {
@@ -99,7 +103,12 @@ fn a_value_that_is_taken_and_fails_delays_nothing_and_counts_for_no_other_one() 
                 }
                 Verdict::Retry("no")
             });
-            let failed = ["no (attempt 1, given up)"; 3];
+            let failed = [
+                "no (attempt 1, the next in 0ns)",
+                "no (attempt 2, given up)",
+                "no (attempt 1, given up)",
+                "no (attempt 1, given up)",
+            ];
             assert_eq!(*told.lock().unwrap(), failed, "{way:?} {gets:?} {waits}");
             assert_eq!((queue.num_requeues(&1), failures.len()), (0, 0));
             let receipts = mem::take(&mut *receipts.lock().unwrap()).into_iter();
