@@ -15,7 +15,7 @@ use crate::rows::Letter;
 use crate::source::{LetterId, Refused};
 use crate::text;
 
-/// After this time no more letters are tried apart.
+/// For how long letters that were refused together are tried in halves.
 const APART: Duration = Duration::from_secs(30);
 const COLUMNS: [Column; 14] = [
     ("topic", "Topic"),
@@ -169,11 +169,11 @@ fn act_until(
     };
     match ended.map_err(refused) {
         Ok(ended) => numbers.iter().zip(ended).map(came).collect(),
-        // All or none. One of them may be what is refused, such as a record whose topic is gone.
+        // Brokers take all or none. The cause may be one of them, such as a record whose topic is gone.
         Err(refused) if numbers.len() > 1 && letters.read().is_ok() => {
             let (first, second) = numbers.split_at(numbers.len() / 2);
             let mut all = act_until(end, letters, verb, first);
-            // Brokers that are slow to refuse all may be away.
+            // Past the limit, brokers are probably away, and the rest is not tried.
             match Instant::now() < end {
                 true => all.extend(act_until(end, letters, verb, second)),
                 false => all.resize(numbers.len(), Err(refused)),

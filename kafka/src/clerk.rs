@@ -216,8 +216,9 @@ fn store(
 /// Commits these, and returns the result of each.
 ///
 /// If brokers refuse some partitions and take others, librdkafka gives all of them the error of one. So a list is committed again in
-/// halves if the reason for the refusal may be that of some, but for partitions that were lost meanwhile. There is a limit, as librdkafka sends a list three times if brokers know
-/// none of its partitions. It limits each wait: by the time of a request if the coordinator is known, otherwise by the session's.
+/// halves if the reason for the refusal may be that of some. A half with a partition that was lost meanwhile is not sent. There is a limit,
+/// as librdkafka sends a list three times if brokers know none of its partitions. librdkafka limits each wait: by the time of a request
+/// if the coordinator is known, otherwise by the session's.
 fn commit(client: &Client, due: &[&Ended], with_metadata: bool) -> Vec<Result<(), KafkaError>> {
     let is_of_some = |error: &KafkaError| {
         matches!(

@@ -231,7 +231,8 @@ impl WaitList {
     #[cold]
     fn notify_slow(&self, mut most: usize, linger: Linger) {
         let all = most == usize::MAX;
-        // Who comes back to the list while others are woken has looked again. To wake them all again could go on for ever.
+        // A waiter that comes back to the list while others are woken has looked again, and needs no wake-up. Waiters that keep coming
+        // back would make this call endless.
         let mut tickets = None;
         self.wake(|list| {
             let tickets = *tickets.get_or_insert(list.next_ticket);

@@ -280,7 +280,8 @@ impl Attempts {
         is_stored
     }
 
-    /// Writes the counts whose writes have failed, as they are now, until one fails again, the partition may be another one's, or for [`LIMIT`].
+    /// Writes again what has failed to be stored, with the counts as they are now. Stops when a write fails again, when another replica may own
+    /// the partition, and after [`LIMIT`].
     pub(crate) async fn write_again(&self, shared: &Shared, tenure: &Tenure) {
         let writes = async {
             while !tenure.is_lost() && shared.lease.holds() {

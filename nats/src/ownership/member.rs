@@ -141,7 +141,7 @@ impl Member {
         let Input::Seen { key, revision, .. } = read else {
             return false;
         };
-        // An answer to a former read may be late.
+        // The reply to an earlier read may arrive late, when nothing is being read any more.
         *key == self.session.key()
             && *revision < self.session.revision
             && self.requests.is_reading(key)
