@@ -102,7 +102,8 @@
   setInterval(settle, 500);
   setInterval(() => {
     if (document.hidden || over || !live()) return;
-    if (asks) ask(); else if (!events || events.readyState === EventSource.CLOSED || Date.now() - word > 2 * SILENCE) open();
+    if (asks || isLost) ask();
+    if (!asks && (!events || events.readyState === EventSource.CLOSED || Date.now() - word > 2 * SILENCE)) open();
   }, 5000);
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => event.persisted && open());

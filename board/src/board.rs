@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use tokio::sync::watch;
 
 use crate::bulk::LastJob;
 use crate::error::NameError;
@@ -47,6 +48,8 @@ pub(crate) struct Registry {
     said: Mutex<VecDeque<(String, String)>>,
     /// Live pages that are open now.
     pub(crate) viewers: std::sync::atomic::AtomicUsize,
+    /// Whether live pages are to end.
+    pub(crate) closed: watch::Sender<bool>,
 }
 
 /// What was added. No two have the same name.
@@ -201,7 +204,7 @@ impl Board {
         self.add_partitioned(name.into(), crate::kafka::Kafka::new(consumer.clone()))
     }
 
-    fn add_partitioned(
+    pub(crate) fn add_partitioned(
         &self,
         name: String,
         source: impl Partitioned + 'static,
@@ -262,6 +265,22 @@ impl Board {
     /// it behind the service's own layer that checks who it is.
     pub fn router<St: Clone + Send + Sync + 'static>(&self) -> Router<St> {
         web::router(self.clone())
+    }
+
+    /// Ends the live pages that are open, and those that are opened later. Otherwise they go on for as long as a browser shows
+    /// them, and `with_graceful_shutdown` of axum waits for each. Call it in the future that begins the shut-down:
+    ///
+    /// ```no_run
+    /// # async fn doc(listener: tokio::net::TcpListener, app: axum::Router, board: keyqueue_board::Board) -> std::io::Result<()> {
+    /// let signal = async move {
+    ///     let _ = tokio::signal::ctrl_c().await;
+    ///     board.close();
+    /// };
+    /// axum::serve(listener, app).with_graceful_shutdown(signal).await
+    /// # }
+    /// ```
+    pub fn close(&self) {
+        self.0.closed.send_replace(true);
     }
 
     /// Takes a sample of each queue every second, so that pictures have no gaps where nobody has looked. Never returns;

@@ -1,6 +1,5 @@
 //! An action on all dead letters that match, which goes on when its request has ended.
 
-use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,13 +7,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use crate::board::lock;
-use crate::letters::{LetterStore, STEP, Verb, act_on};
+use crate::letters::{LetterStore, STEP, Verb, act_on, runs};
 use crate::rows::Letter;
 use crate::source::{Done, Refused, Upto, Which};
 use crate::text;
-
-/// The letters that something is done to at once, where that waits for a server.
-const TOGETHER: usize = 64;
 
 /// An action on all letters that match, which goes on when its request has ended.
 pub(crate) struct Job {
@@ -116,23 +112,15 @@ fn each(
     let (mut from, mut refused) = (0, None);
     // Those that come meanwhile, such as a key that fails again, are not meant.
     while left > 0 {
-        let page = store.page(from, STEP.min(left), text::WHOLE)?;
+        let mut page = store.page(from, STEP.min(left), text::WHOLE)?;
         let Some(newest) = page.last() else { break };
         from = newest.id.number.saturating_add(1);
         left -= page.len();
         let is_upto = |letter: &Letter| letter.id.number <= upto.0 && letter.nanos() <= upto.1;
-        let meant = (page.iter()).filter(|letter| is_upto(letter) && letter.matches(search));
-        let (mut together, mut keys) = (Vec::new(), HashSet::new());
-        for letter in meant {
-            // Two letters of a key one after the other, so that the newer one is the last.
-            if together.len() == TOGETHER || !keys.insert(&letter.key) {
-                refused = act_together(store, job, &mut together)?.or(refused);
-                keys.clear();
-                keys.insert(&letter.key);
-            }
-            together.push(letter.id.number);
+        page.retain(|letter| is_upto(letter) && letter.matches(search));
+        for run in runs(&page) {
+            refused = act_together(store, job, run)?.or(refused);
         }
-        refused = act_together(store, job, &mut together)?.or(refused);
         if from > upto.0 {
             break;
         }
@@ -144,13 +132,14 @@ fn each(
 fn act_together(
     store: &dyn LetterStore,
     job: &Job,
-    numbers: &mut Vec<u64>,
+    run: &[Letter],
 ) -> Result<Option<Refused>, Refused> {
     if job.stop.load(Ordering::Relaxed) {
         return Err(Refused::Stopped);
     }
+    let numbers: Vec<u64> = run.iter().map(|letter| letter.id.number).collect();
     let (mut left, mut refused) = (0, None);
-    for did in store.act(job.verb, numbers) {
+    for did in store.act(job.verb, &numbers) {
         match did {
             Ok(()) => _ = job.done.fetch_add(1, Ordering::Relaxed),
             // Another thread has it.
@@ -160,10 +149,7 @@ fn act_together(
     }
     match (left == numbers.len(), refused) {
         (true, Some(refused)) => Err(refused),
-        (_, refused) => {
-            numbers.clear();
-            Ok(refused)
-        }
+        (_, refused) => Ok(refused),
     }
 }
 
@@ -175,13 +161,14 @@ mod tests {
     use crate::source::LetterId;
 
     /// A hundred letters on a server that is slow to some requests: to those for numbers from here on.
-    struct Slow(u64, Mutex<Vec<u64>>);
+    /// It has a list of what was done for each request.
+    struct Slow(u64, Mutex<Vec<Vec<u64>>>);
 
     impl LetterStore for Slow {
         fn page(&self, from: u64, max: usize, _: usize) -> Result<Vec<Letter>, Refused> {
             let letter = |number: u64| Letter {
                 id: LetterId { number, mark: 0 },
-                key: number.to_string(),
+                key: (number % 70).to_string(),
                 value: None,
                 error: String::new(),
                 reason: None,
@@ -193,14 +180,17 @@ mod tests {
         }
 
         fn act(&self, _: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
+            let mut done = Vec::new();
             let act = |number: &u64| {
                 if self.0 == 1 || *number >= self.0 && number.is_multiple_of(2) {
                     return Err(Refused::Server("slow".into()));
                 }
-                lock(&self.1).push(*number);
+                done.push(*number);
                 Ok(())
             };
-            numbers.iter().map(act).collect()
+            let came = numbers.iter().map(act).collect();
+            lock(&self.1).push(done);
+            came
         }
 
         fn len(&self) -> Result<usize, Refused> {
@@ -224,12 +214,28 @@ mod tests {
         for (slow_from, done) in [(101, 100), (2, 50), (1, 0)] {
             let (store, last) = (Slow(slow_from, Mutex::default()), LastJob::default());
             let did = act(&store, &last, Verb::PutBack, &all);
-            assert_eq!(lock(&store.1).len(), done);
+            assert_eq!(lock(&store.1).concat().len(), done);
             assert_eq!(did.map_or(0, |did| did.count), done);
             let job = lock(&last).clone().unwrap();
             let why = &job.ended.get().unwrap().1;
             assert_eq!(why.as_deref(), (done < 100).then_some("slow"));
         }
+    }
+
+    #[test] // X5
+    fn letters_that_are_ticked_are_done_together_but_those_of_a_key_in_their_order() {
+        let store = Slow(101, Mutex::default());
+        // 75 has the key of 5.
+        let ids = [75, 3, 5, 4].map(|number| LetterId { number, mark: 0 });
+        let did = act(
+            &store,
+            &LastJob::default(),
+            Verb::PutBack,
+            &Which::These(ids.into()),
+        )
+        .unwrap();
+        assert_eq!((did.count, &*did.subject), (4, "3, 4, 5, 5"));
+        assert_eq!(*lock(&store.1), [vec![3, 4, 5], vec![75]]);
     }
 
     #[test] // X5
@@ -245,13 +251,14 @@ mod tests {
         };
         let last = Mutex::new(Some(Arc::new(job(2))));
         let going_on = lock(&last).clone().unwrap();
+        let letters = Slow(101, Mutex::default()).page(0, 2, 0).unwrap();
         assert_eq!(stop(&last, 1), Err(Refused::HasEnded));
         assert_eq!(
-            act_together(&Slow(101, Mutex::default()), &going_on, &mut vec![1]),
+            act_together(&Slow(101, Mutex::default()), &going_on, &letters[..1]),
             Ok(None)
         );
         assert!(stop(&last, 2).unwrap().is_partial);
-        let stopped = act_together(&Slow(101, Mutex::default()), &going_on, &mut vec![2]);
+        let stopped = act_together(&Slow(101, Mutex::default()), &going_on, &letters[1..2]);
         assert_eq!(stopped, Err(Refused::Stopped));
         drop(Ends(&going_on, None));
         assert_eq!(stop(&last, 2), Err(Refused::HasEnded));

@@ -15,7 +15,6 @@ use tokio::sync::mpsc;
 
 use crate::Board;
 use crate::pages::{Problem, View};
-use crate::place::Kind;
 use crate::web::{Context, blocking};
 
 /// The most live pages that are open at a time. Further ones ask now and then instead.
@@ -31,11 +30,11 @@ const SHARE: u32 = 150;
 pub(crate) const FIRST: Duration = Duration::from_millis(10);
 
 /// Returns how long a live page waits until it looks again.
-fn pause(kind: Kind, usual: Duration) -> Duration {
-    match kind {
-        Kind::Queue => INTERVAL.max(usual * SHARE),
+fn pause(asks_servers: bool, usual: Duration) -> Duration {
+    match asks_servers {
+        false => INTERVAL.max(usual * SHARE),
         // A look waits for the server, so its time says nothing about the work. A page of letters may have megabytes.
-        Kind::Fleet => 5 * INTERVAL,
+        true => 5 * INTERVAL,
     }
 }
 
@@ -90,15 +89,16 @@ pub(crate) fn stream(
         return Problem::no_live_page("Live pages need a tokio runtime.").into_response();
     };
     let (to, events) = mpsc::channel(1);
-    let (view, kind) = (Arc::new(view), context.kind);
-    runtime.spawn(async move {
+    let view = Arc::new(view);
+    let mut closed = context.board.0.closed.subscribe();
+    let looks = async move {
         let _viewer = viewer;
         let (mut before, mut sent) = (String::new(), Instant::now());
         let mut usual = FIRST;
         loop {
-            let (context, view) = (Arc::clone(&context), Arc::clone(&view));
+            let (at, view) = (Arc::clone(&context), Arc::clone(&view));
             let began = Instant::now();
-            let seen = blocking(move || view(&context).map(|view| view.live.into_string())).await;
+            let seen = blocking(move || view(&at).map(|view| view.live.into_string())).await;
             usual = began.elapsed().min(2 * usual);
             let (name, html) = match seen {
                 Some(Ok(html)) => ("live", html),
@@ -126,7 +126,7 @@ pub(crate) fn stream(
             if name == "end" {
                 break;
             }
-            let mut left = pause(kind, usual);
+            let mut left = pause(context.asks_servers(), usual);
             while !left.is_zero() {
                 let step = left.min(SILENCE);
                 tokio::select! {
@@ -138,6 +138,13 @@ pub(crate) fn stream(
                     return;
                 }
             }
+        }
+    };
+    runtime.spawn(async move {
+        tokio::select! {
+            biased;
+            () = looks => {}
+            _ = closed.wait_for(|closed| *closed) => {}
         }
     });
     Sse::new(Events(events)).into_response()

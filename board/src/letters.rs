@@ -1,7 +1,7 @@
 //! Dead letters without the types of their keys and values: what a board reads of them, and does to them.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,6 +15,9 @@ use crate::text::{self, Format};
 
 /// The letters that are read at once.
 pub(crate) const STEP: usize = 256;
+
+/// The letters that something is done to at once, where that waits for a server.
+const TOGETHER: usize = 64;
 
 /// The most different errors of letters.
 const ERRORS: usize = 10_000;
@@ -179,27 +182,48 @@ pub(crate) fn count(
     Ok((count, upto))
 }
 
+/// Returns the runs of letters that something is done to together. Two letters of a key are in different ones, so that the newer
+/// one is the last.
+pub(crate) fn runs(letters: &[Letter]) -> Vec<&[Letter]> {
+    let (mut runs, mut first, mut keys) = (Vec::new(), 0, HashSet::new());
+    for (at, letter) in letters.iter().enumerate() {
+        if at - first == TOGETHER || keys.contains(&letter.key) {
+            runs.push(&letters[first..at]);
+            first = at;
+            keys.clear();
+        }
+        keys.insert(&letter.key);
+    }
+    runs.push(&letters[first..]);
+    runs
+}
+
 pub(crate) fn act_on(
     store: &dyn LetterStore,
     verb: Verb,
     ids: &[LetterId],
 ) -> Result<Done, Refused> {
-    let (mut done, mut left) = (Done::default(), None);
+    let (mut done, mut left, mut meant) = (Done::default(), None, Vec::new());
+    // Those that somebody else was faster with, or that are refused, stay where they are.
     for id in ids {
-        let did = one(store, *id).and_then(|letter| {
-            store.act(verb, &[id.number]).pop().unwrap_or(Ok(()))?;
-            Ok(letter)
-        });
-        match did {
-            Ok(letter) => {
-                if done.count > 0 {
-                    done.subject.push_str(", ");
-                }
-                done.subject += &text::cut(&letter.key, text::IN_TABLE);
-                done.count += 1;
-            }
-            // Those that somebody else was faster with, or that are refused, stay where they are.
+        match one(store, *id) {
+            Ok(letter) => meant.push(letter),
             Err(refused) => left = Some(refused),
+        }
+    }
+    meant.sort_by_key(|letter| letter.id.number);
+    for run in runs(&meant) {
+        let numbers: Vec<u64> = run.iter().map(|letter| letter.id.number).collect();
+        for (letter, did) in run.iter().zip(store.act(verb, &numbers)) {
+            if let Err(refused) = did {
+                left = Some(refused);
+                continue;
+            }
+            if done.count > 0 {
+                done.subject.push_str(", ");
+            }
+            done.subject += &text::cut(&letter.key, text::IN_TABLE);
+            done.count += 1;
         }
     }
     done.is_partial = left.is_some();

@@ -19,7 +19,7 @@ const STEP: usize = 256;
 /// The most keys in hand that are shown.
 const IN_HAND: usize = 50;
 /// How long the key of an action is looked for, by somebody who may act.
-const FIND: Duration = Duration::from_secs(5);
+pub(crate) const FIND: Duration = Duration::from_secs(5);
 
 fn name_of(state: State) -> &'static str {
     match state {
@@ -85,11 +85,13 @@ where
     ) -> Option<R> {
         let is_wanted = |key: &&KeySnapshot<'_, K, V>| self.id(key.key()) == wanted.id;
         let at = Cursor::from_bits(wanted.at);
-        let hint = queue.page(at, Listed::All, 4 * STEP);
-        if let Some(key) = hint.keys.iter().find(is_wanted) {
-            return Some(f(key, at));
+        // It was seen on a page of one of these lists that begins there.
+        for listed in [Listed::All, Listed::Processing, Listed::Delayed] {
+            let hint = queue.page(at, listed, 4 * STEP);
+            if let Some(key) = hint.keys.iter().find(is_wanted) {
+                return Some(f(key, at));
+            }
         }
-        drop(hint);
         let end = Instant::now() + within;
         let mut next = Some(Cursor::default());
         while let Some(from) = next
@@ -315,5 +317,35 @@ mod tests {
         assert!(!all.is_partial && all.queued == 1000);
         drop(queue);
         assert!(shown.census(FIND).is_none());
+    }
+
+    #[test] // X5
+    fn a_key_is_found_where_a_list_of_few_of_many_keys_has_it() {
+        let queue = Arc::new(WorkQueue::from_iter(0..20_000));
+        let shown = Shown::display(&queue);
+        let held: Vec<_> = (0..20).map(|_| queue.try_get().unwrap()).collect();
+        for key in (20_000..40_000).step_by(1000) {
+            queue.add_after(key, FIND * 100);
+        }
+        for listed in [Listed::Processing, Listed::Delayed] {
+            let wanted = Wanted {
+                listed,
+                max: 50,
+                within: FIND,
+                search: String::new(),
+                sort: None,
+                from: 0,
+            };
+            let rows = shown.keys(&wanted).unwrap().rows;
+            assert_eq!(rows.len(), 20);
+            for row in rows {
+                let id = KeyId {
+                    id: row.id,
+                    at: row.at,
+                };
+                assert!(shown.key(&id, Duration::ZERO).is_some(), "{}", row.key);
+            }
+        }
+        drop(held);
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::board::Entry;
 use crate::bulk::{self, LastJob};
 use crate::letters::{self, LetterStore, Verb};
+use crate::live;
 use crate::pages::counted;
 use crate::source::{Done, KeyId, Refused, Task, Which};
 use crate::text;
-use crate::web::LOOK;
 
 /// How long the letters are counted that an action on all of them is about.
 const COUNT: Duration = Duration::from_secs(2);
@@ -174,7 +174,7 @@ impl Place for Entry {
     }
 
     fn key(&self, key: &KeyId) -> Result<String, Refused> {
-        let row = self.source.key(key, LOOK).ok_or(Refused::NoKey)?;
+        let row = self.source.key(key, live::FIND).ok_or(Refused::NoKey)?;
         Ok(row.key)
     }
 

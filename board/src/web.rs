@@ -223,6 +223,12 @@ impl Context {
         }
     }
 
+    /// Returns whether a look waits for servers: at a fleet, or at the first page of a board with fleets.
+    pub(crate) fn asks_servers(&self) -> bool {
+        let is_first = self.segment(1).is_empty();
+        self.kind == Kind::Fleet || is_first && !self.board.fleets().is_empty()
+    }
+
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.parts.headers
     }
@@ -310,6 +316,9 @@ async fn respond(
         let view = match view(&seen) {
             Ok(view) => view,
             Err(problem) if form == Form::Json => return problem.json(),
+            Err(problem) if form == Form::Live => {
+                return Html(problem.note().into_string()).into_response();
+            }
             Err(problem) => return problem.page(&seen, None),
         };
         match form {

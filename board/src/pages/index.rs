@@ -1,14 +1,20 @@
 //! All queues and fleets.
 
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use maud::{Markup, html};
 use serde::Serialize;
+use tokio::runtime::Handle;
 
 use super::{Problem, View, foreign, heading, json, path, time};
 use crate::board::Entry;
+use crate::fleet::{self, Partitions};
 use crate::picture::short;
 use crate::rows::Summary;
+use crate::source::Refused;
 use crate::text;
 use crate::web::{Context, LOOK};
 
@@ -85,6 +91,23 @@ fn line(queue: &Entry, has_time: bool) -> Line {
     }
 }
 
+/// Looks at all of them at the same time, because each may wait for its server; `None` for those that are not connected.
+fn looks(fleets: &[Arc<fleet::Fleet>]) -> Vec<Option<Result<Arc<Partitions>, Refused>>> {
+    let runtime = Handle::try_current().ok();
+    thread::scope(|scope| {
+        let look = |fleet: &fleet::Fleet| {
+            let _inside = runtime.as_ref().map(Handle::enter);
+            fleet.source.is_connected().then(|| fleet.look())
+        };
+        let threads = fleets.iter().map(|fleet| scope.spawn(move || look(fleet)));
+        let threads: Vec<_> = threads.collect();
+        let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        ended
+            .map(|look| look.unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    })
+}
+
 pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
     let (search, sort) = (&at.params.search, &at.params.sort);
     let (queues, began) = (at.board.queues(), Instant::now());
@@ -97,10 +120,10 @@ pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
         let value = |line: &Line| value(line).unwrap_or(-1.0);
         lines.sort_by(|a, b| value(b).total_cmp(&value(a)));
     }
-    let fleets = at.board.fleets();
-    let fleets: Vec<_> = (fleets.iter().filter(|fleet| meant(&fleet.name)))
-        .map(|fleet| {
-            let look = fleet.source.is_connected().then(|| fleet.look());
+    let mut fleets = at.board.fleets();
+    fleets.retain(|fleet| meant(&fleet.name));
+    let fleets: Vec<_> = (fleets.iter().zip(looks(&fleets)))
+        .map(|(fleet, look)| {
             let seen = look.as_ref().and_then(|look| look.as_ref().ok());
             Fleet {
                 name: &fleet.name,
@@ -186,5 +209,62 @@ fn table(at: &Context, fleets: &[Fleet<'_>]) -> Markup {
                 }
             } }
         } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use axum::http::Request;
+
+    use super::*;
+    use crate::Board;
+    use crate::fleet::Partitioned;
+    use crate::web::Params;
+
+    /// A fleet whose server answers when all are asked.
+    struct Meets(Arc<Barrier>);
+
+    impl Partitioned for Meets {
+        fn about(&self) -> String {
+            String::new()
+        }
+
+        fn is_connected(&self) -> bool {
+            true
+        }
+
+        fn look(&self) -> Result<Partitions, Refused> {
+            self.0.wait();
+            Ok(Partitions::default())
+        }
+
+        fn letters(&self) -> Result<&dyn crate::letters::LetterStore, String> {
+            Err(String::new())
+        }
+    }
+
+    /// A request for the page at this path.
+    fn context(board: &Board, path: &str) -> Context {
+        let (parts, ()) = Request::get(path).body(()).unwrap().into_parts();
+        Context::new(board.clone(), parts, Params::default()).unwrap()
+    }
+
+    #[test] // X2
+    fn a_server_that_does_not_answer_holds_up_the_look_at_no_other_fleet() {
+        let board = Board::new();
+        assert!(!context(&board, "/").asks_servers());
+        let all = Arc::new(Barrier::new(3));
+        for name in ["a", "b", "c"] {
+            board
+                .add_partitioned(name.into(), Meets(Arc::clone(&all)))
+                .unwrap();
+        }
+        let seen = view(&context(&board, "/"), "").unwrap();
+        assert_eq!(seen.json["fleets"][2]["server"], "connected");
+        // Its time says nothing about the work, so that the page is looked at again soon.
+        assert!(context(&board, "/").asks_servers() && context(&board, "/f/a").asks_servers());
+        assert!(!context(&board, "/q/a").asks_servers());
     }
 }

@@ -17,6 +17,7 @@ pub(crate) use problem::Problem;
 use crate::place::Kind;
 use crate::policy::Action;
 use crate::source::Done;
+use crate::text;
 use crate::web::Context;
 
 /// A page, or what is on it.
@@ -34,7 +35,7 @@ impl View {
     /// Returns what is on a page of a queue, of a fleet, or of all, before anything is.
     fn of(at: &Context, title: String) -> Self {
         View {
-            title,
+            title: text::cut(&title, text::WHOLE),
             has_tabs: !at.name().is_empty(),
             still: html! {},
             live: html! {},
@@ -208,7 +209,9 @@ fn pager(at: &Context, next: Option<u64>, text: &str) -> Markup {
 pub(crate) fn said(action: Action, done: &Done) -> String {
     let count = match (done.is_partial, done.count) {
         // It goes on, or was stopped.
-        (true, 0) => return "The bar below says how far it is.".into(),
+        (true, 0) => {
+            return "It goes on; the bar below says how far it is, if it is about all.".into();
+        }
         (true, count) => format!("Not all: {count}"),
         (false, count) => count.to_string(),
     };

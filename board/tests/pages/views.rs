@@ -262,6 +262,12 @@ async fn a_live_page_sends_what_has_changed_and_ends_with_its_browser() {
     once.lacks("<html");
     drop(held);
     site.queue = None;
+    // What asks now and then is told that, too.
+    let once = Request::get("/queues/q/mails").header("accept", "text/x-live");
+    let once = site.send(once.body(Body::empty()).unwrap()).await;
+    assert_eq!(once.status, StatusCode::OK);
+    once.has("gone");
+    once.lacks("<html");
     let mut rest = String::new();
     while let Some(frame) = body.frame().await {
         rest += &String::from_utf8_lossy(&frame.unwrap().into_data().unwrap());
@@ -270,6 +276,23 @@ async fn a_live_page_sends_what_has_changed_and_ends_with_its_browser() {
         rest.contains("event: end") && rest.contains("gone"),
         "{rest}"
     );
+}
+
+#[tokio::test] // X2
+async fn a_closed_board_ends_the_live_pages_that_are_open_or_opened_later() {
+    let site = Site::new();
+    let mut open = Vec::new();
+    for path in ["/queues", "/queues/q/mails"] {
+        let mut body = site.stream(path, "identity").await.into_body();
+        event(&mut body).await.has("event: live");
+        open.push(body);
+    }
+    site.board.close();
+    open.push(site.stream("/queues", "identity").await.into_body());
+    for body in open {
+        body.collect().await.unwrap();
+    }
+    assert_eq!(site.get("/queues").await.status, StatusCode::OK);
 }
 
 #[tokio::test] // X4

@@ -189,7 +189,8 @@ where
     }
 
     /// Sets the least time between the begins of two reconciliations of one object (K9). Changes in
-    /// between cause one reconciliation, at the end of the interval. Above 0; default: none.
+    /// between cause one reconciliation, at the end of the interval. What is noted of a deletion begins an interval, too, so an
+    /// object that is deleted and created again may wait for its end. Above 0; default: none.
     pub fn min_interval(mut self, interval: Duration) -> Self {
         self.settings.min_interval = Some(interval);
         self

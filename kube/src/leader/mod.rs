@@ -147,6 +147,11 @@ impl LeaderElection {
                 "must be longer than `renew_deadline`",
             ),
             (
+                "lease_duration",
+                self.lease_duration <= i32::MAX as u32 * second,
+                "must be at most 2147483647 seconds, as in a lease",
+            ),
+            (
                 "renew_deadline",
                 self.renew_deadline > self.retry_period,
                 "must be longer than `retry_period`",
