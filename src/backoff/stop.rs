@@ -100,7 +100,7 @@ impl Stop {
 
     /// Returns the time on the clock that measures the waits.
     pub(super) fn now(&self) -> Duration {
-        Duration::from_nanos(self.shared.clock.rough_nanos())
+        Duration::from_nanos(self.shared.clock.nanos())
     }
 
     /// A flag cannot be half-changed, so a poisoned lock is used as it is.

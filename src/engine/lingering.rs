@@ -187,13 +187,15 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Future for Linger<'_, K, V> {
         let core = self.core;
         loop {
             let waker = context.waker();
+            // Before it sees whether it is notified: the drop of a key may wait, and take this thread's wake-up.
+            let has_swept = self.waiter.is_some() && core.look();
             let is_notified = |pressed: &Waiter| pressed.is_notified(waker);
             let is_pressed = self.pressed.as_ref().is_some_and(is_notified);
             if let Some(waiter) = &self.waiter
                 && !waiter.is_notified(waker)
                 && !is_pressed
             {
-                if core.look() {
+                if has_swept {
                     continue;
                 }
                 return Poll::Pending;

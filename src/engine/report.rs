@@ -35,17 +35,15 @@ impl<K, V> Source for Core<K, V> {
             letters,
             oldest_letter,
             queued: self.len(),
-            levels: match self.has_levels() {
-                true => self.counts().by_level,
-                false => Vec::new(),
-            },
             waiting: self.bound().map_or(0, Room::waiting),
-            parked: self.groups().map_or(0, Grouping::parked),
         }
     }
 
     fn scan(&self) -> Scan {
-        let mut scan = Scan::default();
+        let mut scan = Scan {
+            levels: self.no_counts().by_level,
+            ..Scan::default()
+        };
         let Some(watch) = self.watch() else {
             return scan;
         };
@@ -60,6 +58,12 @@ impl<K, V> Source for Core<K, V> {
                     let age = |since: Option<Ticks>| since.map_or(0, |from| watch.nanos(from, now));
                     let (dirty, held) = (age(seen.dirty), age(seen.held));
                     scan.dirty += u64::from(seen.phase == State::Dirty);
+                    if seen.phase == State::Queued
+                        && let Some(level) = seen.level
+                        && let Some(count) = scan.levels.get_mut(usize::from(level))
+                    {
+                        *count += 1;
+                    }
                     scan.oldest = scan.oldest.max(dirty);
                     scan.unfinished = scan.unfinished.saturating_add(held);
                     scan.longest = scan.longest.max(held);
@@ -71,6 +75,7 @@ impl<K, V> Source for Core<K, V> {
                 }
             }
         }
+        scan.parked = self.groups().map_or(0, Grouping::parked);
         scan
     }
 }

@@ -82,7 +82,7 @@ impl Watch {
     /// Returns the number of dead letters, and the age of the oldest in nanoseconds.
     #[cfg(feature = "metrics")]
     pub(crate) fn dead_letters(&self) -> (usize, u64) {
-        let now = self.clock.rough_nanos();
+        let now = self.clock.nanos();
         let letters = self.letters.lock();
         let stores = letters.iter().filter_map(Weak::upgrade);
         stores.fold((0, 0), |(len, age), counts| {

@@ -68,7 +68,7 @@ impl<K, V> Core<K, V> {
     #[inline]
     pub(crate) fn look(&self) -> bool {
         !self.keeps_idle()
-            && (self.keys.look(|| self.timer.clock().rough_nanos())
+            && (self.keys.look(|| self.timer.clock().nanos())
                 || self.groups().is_some_and(Grouping::look))
     }
 
@@ -97,7 +97,7 @@ impl<K, V> Core<K, V> {
             return None;
         }
         let clock = self.timer.clock();
-        let keys = self.keys.next_look(|| clock.rough_nanos());
+        let keys = self.keys.next_look(|| clock.nanos());
         let groups = self.groups().and_then(Grouping::next_look);
         clock.instant(keys.into_iter().chain(groups).min()?)
     }

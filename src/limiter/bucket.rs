@@ -119,7 +119,7 @@ impl Bucket {
     #[inline]
     fn take(&self) -> (Duration, u64) {
         let rate = self.rate;
-        let now = rate.units(self.clock.nanos_of_this_core());
+        let now = rate.units(self.clock.nanos());
         // Ordering: Relaxed; a hint.
         if self.any_unused.load(Ordering::Relaxed)
             && let Some(name) = self.take_unused(now)

@@ -111,7 +111,7 @@ impl<K: ?Sized, P> PerKeyLimiter<K, P> {
     }
 
     fn now(&self) -> u64 {
-        self.clock.nanos_of_this_core()
+        self.clock.rough_nanos()
     }
 }
 

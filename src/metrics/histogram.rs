@@ -1,9 +1,11 @@
 //! A histogram of durations: for each bucket, the number of samples and their sum.
 //!
 //! Buckets are a quarter of an octave wide, from 80 ticks to 2^47 ticks, which is days. A sample is
-//! exported as the mean of the samples in its bucket since the last report. So the sum and the
-//! count are exact, a sample that is alone in its bucket is exact, and any other is off by less
-//! than a quarter.
+//! exported as the mean of the samples in its bucket since the last report. So the count is exact, the sum and a sample that
+//! is alone in its bucket are too low by at most one part in 65 536, and any other sample is off by less than a quarter.
+//!
+//! A bucket's sum has the samples without their lowest bits, all but the first 17: no sum of a few thousand keys that wait for
+//! months overflows then.
 //!
 //! # Orderings
 //!
@@ -51,6 +53,11 @@ struct Bucket {
 
 pub(super) struct Histogram([Bucket; BUCKETS]);
 
+/// Returns how many of the lowest bits the samples of a bucket are without in its sum.
+fn shift(bucket: usize) -> u32 {
+    (FIRST + bucket as u32 / 4).saturating_sub(16)
+}
+
 fn bucket(ticks: u64) -> usize {
     let ticks = ticks.clamp(1 << FIRST, (2 << LAST) - 1);
     let octave = ticks.ilog2();
@@ -78,31 +85,32 @@ impl Default for Histogram {
 impl Histogram {
     #[inline]
     pub(super) fn record(&self, ticks: u64, alone: bool) {
-        let bucket = &self.0[bucket(ticks)];
-        bucket.sum.add(ticks, alone);
+        let index = bucket(ticks);
+        let bucket = &self.0[index];
+        bucket.sum.add(ticks >> shift(index), alone);
         bucket.count.add(1, alone);
     }
 }
 
 /// The (sum, count) of each bucket, over several histograms.
-pub(super) type Sums = [(u64, u64); BUCKETS];
+pub(super) type Sums = [(u128, u64); BUCKETS];
 pub(super) const NO_SUMS: Sums = [(0, 0); BUCKETS];
 
 pub(super) fn sums<'h, H: Iterator<Item = &'h Histogram>>(histograms: H) -> Sums {
     let mut sums = NO_SUMS;
     for histogram in histograms {
-        for ((sum, count), bucket) in sums.iter_mut().zip(&histogram.0) {
+        for (index, ((sum, count), bucket)) in sums.iter_mut().zip(&histogram.0).enumerate() {
             // In this order: see the header.
             *count += bucket.count.get();
-            *sum = sum.wrapping_add(bucket.sum.get());
+            *sum += u128::from(bucket.sum.get()) << shift(index);
         }
     }
     sums
 }
 
 /// Returns the (sum, count) of all buckets.
-pub(super) fn total(sums: &Sums) -> (u64, u64) {
-    let add = |all: (u64, u64), one: &(u64, u64)| (all.0.wrapping_add(one.0), all.1 + one.1);
+pub(super) fn total(sums: &Sums) -> (u128, u64) {
+    let add = |all: (u128, u64), one: &(u128, u64)| (all.0 + one.0, all.1 + one.1);
     sums.iter().fold((0, 0), add)
 }
 
@@ -120,9 +128,10 @@ pub(super) fn report<'h, H: Iterator<Item = &'h Histogram>>(
             continue;
         }
         let (least, most) = range(index);
-        let mean = (sum.wrapping_sub(reported.0) / new).clamp(least, most);
+        let mean = sum.saturating_sub(reported.0) / u128::from(new);
+        let mean = u64::try_from(mean).map_or(most, |mean| mean.clamp(least, most));
         report(mean, usize::try_from(new).unwrap_or(usize::MAX));
-        *reported = (reported.0.wrapping_add(mean.wrapping_mul(new)), count);
+        *reported = (reported.0 + u128::from(mean) * u128::from(new), count);
     }
     total(&sums).1
 }
@@ -172,6 +181,23 @@ mod tests {
         histograms[1].record(50_000, true);
         expect(&[(50_001, 1)], 5);
         expect(&[], 5);
+    }
+
+    // M2
+    #[test]
+    fn a_backlog_of_months_does_not_overflow_its_sum() {
+        let histograms = [Histogram::default(), Histogram::default()];
+        for _ in 0..2 {
+            histograms[0].record(1 << 63, false);
+            histograms[1].record(1 << 40, true);
+        }
+        assert_eq!(total(&sums(histograms.iter())), ((1 << 64) + (1 << 41), 4));
+        let mut reported = NO_SUMS;
+        assert_eq!(
+            report(&mut reported, &histograms).0,
+            [(1 << 40, 2), (1 << 63, 2)]
+        );
+        assert_eq!(report(&mut reported, &histograms).0, []);
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! Adds are not counted directly. For each add that made a key dirty, either a delivery was
 //! counted, or its key is in the FIFO, or processing and dirty; so their number is the sum of the
 //! three. They are read in this order, so that a key that moves meanwhile is missed until the next
-//! report, and not counted twice.
+//! report, and not counted twice. A report without a scan leaves out the dirty keys: those of the last scan may have been
+//! delivered.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -41,7 +42,7 @@ pub(crate) trait Source {
 }
 
 /// What a scan of all keys has found. Ages are in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scan {
     /// Keys that are processing and will be queued again.
     pub(crate) dirty: u64,
@@ -56,18 +57,18 @@ pub(crate) struct Scan {
     pub(crate) retrying: u64,
     /// Sweeps since the queue was built.
     pub(crate) sweeps: u64,
+    /// The queued keys of each level; empty if the queue has no levels.
+    pub(crate) levels: Vec<usize>,
+    /// Groups that wait for a time.
+    pub(crate) parked: usize,
 }
 
 /// What a queue has, without a scan.
 #[derive(Default)]
 pub(crate) struct Gauges {
     pub(crate) queued: usize,
-    /// The queued keys of each level; empty if the queue has no levels.
-    pub(crate) levels: Vec<usize>,
     /// Adds that wait for room.
     pub(crate) waiting: usize,
-    /// Groups that wait for a time.
-    pub(crate) parked: usize,
     /// Dead letters of the queue's workers, and the age of the oldest in nanoseconds.
     pub(crate) letters: usize,
     pub(crate) oldest_letter: u64,
@@ -80,7 +81,7 @@ struct Totals<'a> {
     adds: u64,
     depth: u64,
     gauges: Gauges,
-    scan: Scan,
+    scan: &'a Scan,
 }
 
 type Value = fn(&Totals<'_>) -> u64;
@@ -128,7 +129,7 @@ const SERIES: [(&str, Value, &str); 16] = [
         "Pending delays that were cancelled."),
     ("workqueue_waiting_adds", |totals| totals.gauges.waiting as u64,
         "Adds and puts that wait for room in a queue with a capacity."),
-    ("workqueue_throttled_groups", |totals| totals.gauges.parked as u64,
+    ("workqueue_throttled_groups", |totals| totals.scan.parked as u64,
         "Groups that have queued keys, and are held or without a token."),
     ("workqueue_dead_letters", |totals| totals.gauges.letters as u64,
         "Keys that were given up, in the stores of dead letters of the queue's workers."),
@@ -232,7 +233,7 @@ impl Series {
             }
         }
         let (name, help) = LEVELS;
-        for (level, depth) in totals.gauges.levels.iter().enumerate() {
+        for (level, depth) in totals.scan.levels.iter().enumerate() {
             to.describe_gauge(name.into(), None, help.into());
             let label = vec![Label::new("level", level.to_string())];
             let key = self.key(name).with_extra_labels(label);
@@ -255,18 +256,20 @@ impl Series {
             // Read after the deliveries: see the header.
             let gauges = of.gauges();
             let began = Instant::now();
+            let queued = gauges.queued as u64;
+            let mut adds = delivered + queued;
             if now || self.next_scan.is_none_or(|next| began >= next) {
                 self.scan = of.scan();
                 self.next_scan = began.checked_add(began.elapsed() * SHARE);
+                adds += self.scan.dirty;
             }
-            let scan = self.scan;
-            let depth = gauges.queued as u64 + scan.dirty;
+            let scan = self.scan.clone();
             let totals = Totals {
                 stripes,
-                adds: delivered + depth,
-                depth,
+                adds,
+                depth: queued + scan.dirty,
                 gauges,
-                scan,
+                scan: &scan,
             };
             self.report_totals(to, &totals);
         });
@@ -310,22 +313,91 @@ impl Tally {
             && let Some(mut series) = lock(&counters.series).take()
         {
             let stripes = &counters.stripes;
-            let nothing = Totals {
-                stripes,
-                adds: 0,
-                depth: 0,
-                gauges: Gauges {
-                    levels: vec![0; of.gauges().levels.len()],
-                    ..Gauges::default()
-                },
-                scan: Scan::default(),
-            };
             // The recorder is user code, which may panic, and this runs in a drop.
             let _ = catch_panic(move || {
                 series.report(of, stripes, true);
+                let scan = Scan {
+                    levels: vec![0; series.scan.levels.len()],
+                    ..Scan::default()
+                };
+                let nothing = Totals {
+                    stripes,
+                    adds: 0,
+                    depth: 0,
+                    gauges: Gauges::default(),
+                    scan: &scan,
+                };
                 let recorder = series.name.recorder.clone();
                 recorder.with(|to| series.report_totals(to, &nothing));
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// A queue with so many keys that a scan takes a while.
+    struct Large {
+        stripes: Stripes,
+        dirty: Cell<u64>,
+        scans: Cell<usize>,
+    }
+
+    impl Source for Large {
+        fn tally(&self) -> Option<&Tally> {
+            None
+        }
+
+        fn is_at_rest(&self) -> bool {
+            false
+        }
+
+        fn nanos(&self, ticks: Ticks) -> u64 {
+            ticks
+        }
+
+        fn gauges(&self) -> Gauges {
+            Gauges::default()
+        }
+
+        fn scan(&self) -> Scan {
+            thread::sleep(Duration::from_millis(50));
+            self.scans.set(self.scans.get() + 1);
+            Scan {
+                dirty: self.dirty.get(),
+                ..Scan::default()
+            }
+        }
+    }
+
+    // M2
+    #[test]
+    fn a_key_that_was_dirty_at_the_last_scan_and_is_delivered_since_counts_once() {
+        let of = Large {
+            stripes: Stripes::new(),
+            dirty: Cell::new(5),
+            scans: Cell::new(0),
+        };
+        let mut series = Series::new(Name::take("large", Default::default()));
+        let adds = |series: &mut Series, now| {
+            series.report(&of, &of.stripes, now);
+            let at = SERIES
+                .iter()
+                .position(|(name, ..)| *name == "workqueue_adds_total");
+            series.reported[at.unwrap()]
+        };
+        assert_eq!((adds(&mut series, false), of.scans.get()), (5, 1));
+        of.dirty.set(0);
+        for _ in 0..5 {
+            of.stripes.mine().0.queue.record(1, false);
+        }
+        assert_eq!((adds(&mut series, false), of.scans.get()), (5, 1));
+        of.dirty.set(1);
+        assert_eq!((adds(&mut series, false), of.scans.get()), (5, 1));
+        assert_eq!((adds(&mut series, true), of.scans.get()), (6, 2));
     }
 }

@@ -37,7 +37,13 @@ impl Tally {
         let durations = |samples: fn(&Stripe) -> &Histogram| {
             let sums = histogram::sums(stripes.each().map(samples));
             let (ticks, count) = histogram::total(&sums);
-            (count, Duration::from_nanos(of.nanos(ticks)))
+            // A sum may have more ticks than can be converted: it is that many times as long as 2⁴⁰ of them.
+            let nanos = (ticks * u128::from(of.nanos(1 << 40))) >> 40;
+            let second = 1_000_000_000;
+            (
+                count,
+                Duration::new((nanos / second) as u64, (nanos % second) as u32),
+            )
         };
         let (ended, work_time) = durations(|stripe| &stripe.work);
         let (delivered, queue_time) = durations(|stripe| &stripe.queue);

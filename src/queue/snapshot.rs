@@ -292,7 +292,7 @@ impl Counts {
 
 impl<K, V> Core<K, V> {
     /// Returns the counts of no keys.
-    pub(super) fn no_counts(&self) -> Counts {
+    pub(crate) fn no_counts(&self) -> Counts {
         let levels = match self.last_level() {
             0 => 0,
             last => usize::from(last) + 1,

@@ -207,7 +207,7 @@ impl<K, V> Store<K, V> {
     /// Keeps a key that is given up: `letter`, whose value `take` returns. Runs no user code.
     fn post(&self, mut letter: Letter<K, V>, take: impl FnOnce() -> Option<V>) -> Post<K, V> {
         let at = address(letter.key.key());
-        let since = letter.key.parts().0.timer.clock().rough_nanos();
+        let since = letter.key.parts().0.timer.clock().nanos();
         self.with(|letters| {
             let mut dropped = None;
             let is_new = letters.of_key(at).next().is_none();

@@ -128,7 +128,7 @@ fn plant<'a>(tree: &Tree, sound: &mut Sound<'a>, mutant: &'a Mutant) -> Result<R
             let (failed, output) = (run.failure.is_some(), run.output);
             ensure!(!failed, "{check} fails without a bug:\n{output}");
             println!("{check}: passes without a bug, {:.1} s", run.seconds);
-            *new.insert(60.0 + 3.0 * run.seconds)
+            *new.insert(20.0 + 5.0 * run.seconds)
         }
     };
     let (run, _) = tree.with(&[mutant], || checker.run(tree, patience))?;

@@ -37,7 +37,7 @@ impl<K, G> Schedule<K, G> {
         if self.idle <= RESIDENTS {
             return (false, forgotten);
         }
-        let now = self.clock.rough_nanos();
+        let now = self.clock.nanos();
         if now < self.next_look {
             return (false, forgotten);
         }
