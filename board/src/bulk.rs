@@ -236,6 +236,18 @@ mod tests {
         .unwrap();
         assert_eq!((did.count, &*did.subject), (4, "3, 4, 5, 5"));
         assert_eq!(*lock(&store.1), [vec![3, 4, 5], vec![75]]);
+        // A server is not asked for what is not there.
+        let gone = vec![LetterId { number: 3, mark: 1 }];
+        assert!(
+            act(
+                &store,
+                &LastJob::default(),
+                Verb::PutBack,
+                &Which::These(gone)
+            )
+            .is_err()
+        );
+        assert_eq!(lock(&store.1).len(), 2);
     }
 
     #[test] // X5

@@ -194,7 +194,9 @@ pub(crate) fn runs(letters: &[Letter]) -> Vec<&[Letter]> {
         }
         keys.insert(&letter.key);
     }
-    runs.push(&letters[first..]);
+    if first < letters.len() {
+        runs.push(&letters[first..]);
+    }
     runs
 }
 

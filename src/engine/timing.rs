@@ -22,7 +22,7 @@ use crate::keys::node::{Added, Held, Interned, Queued};
 use crate::keys::state::Begun;
 use crate::keys::times::{Ticks, Timed};
 use crate::metrics::{Event, Tally};
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
 use crate::time::clock::Clock;
 
@@ -30,16 +30,15 @@ use crate::time::clock::Clock;
 #[derive(Default)]
 pub(crate) struct LetterCounts {
     len: AtomicUsize,
-    /// When the oldest was given up first, by the queue's clock in nanoseconds.
-    since: AtomicU64,
+    /// When the oldest was given up first, in nanoseconds of the clock of its queue: several may share a store.
+    oldest: Mutex<Option<(Clock, u64)>>,
 }
 
 impl LetterCounts {
-    pub(crate) fn set(&self, len: usize, since: Option<u64>) {
-        // Ordering: Relaxed, both; figures for reports.
+    pub(crate) fn set(&self, len: usize, oldest: Option<(&Clock, u64)>) {
+        // Ordering: Relaxed; a figure for reports.
         self.len.store(len, Ordering::Relaxed);
-        // Ordering: Relaxed; as above.
-        self.since.store(since.unwrap_or(0), Ordering::Relaxed);
+        *self.oldest.lock() = oldest.map(|(clock, since)| (clock.clone(), since));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -47,14 +46,12 @@ impl LetterCounts {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Returns the age of the oldest at a time of the queue's clock; 0 if there is none.
+    /// Returns the age of the oldest in nanoseconds; 0 if there is none.
     #[cfg(feature = "metrics")]
-    fn age(&self, now: u64) -> u64 {
-        match self.len() {
-            0 => 0,
-            // Ordering: Relaxed; as above.
-            _ => now.saturating_sub(self.since.load(Ordering::Relaxed)),
-        }
+    fn age(&self) -> u64 {
+        let oldest = self.oldest.lock();
+        let age = |(clock, since): &(Clock, u64)| clock.nanos().saturating_sub(*since);
+        oldest.as_ref().map_or(0, age)
     }
 }
 
@@ -82,11 +79,10 @@ impl Watch {
     /// Returns the number of dead letters, and the age of the oldest in nanoseconds.
     #[cfg(feature = "metrics")]
     pub(crate) fn dead_letters(&self) -> (usize, u64) {
-        let now = self.clock.nanos();
         let letters = self.letters.lock();
         let stores = letters.iter().filter_map(Weak::upgrade);
         stores.fold((0, 0), |(len, age), counts| {
-            (len + counts.len(), age.max(counts.age(now)))
+            (len + counts.len(), age.max(counts.age()))
         })
     }
 

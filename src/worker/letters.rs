@@ -199,7 +199,8 @@ impl<K, V> Store<K, V> {
     fn with<R>(&self, change: impl FnOnce(&mut Letters<K, V>) -> R) -> R {
         let mut letters = self.letters.lock();
         let result = change(&mut letters);
-        let oldest = letters.by_id.values().next().map(|kept| kept.since);
+        let oldest = letters.by_id.values().next();
+        let oldest = oldest.map(|kept| (kept.letter.key.parts().0.timer.clock(), kept.since));
         self.counts.set(letters.by_id.len(), oldest);
         result
     }

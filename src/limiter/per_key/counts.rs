@@ -20,7 +20,8 @@
 //! fast as removing and reinserting it. A shard that has more entries than twice those with a
 //! count, plus [`SPARE_ENTRIES`], is rebuilt without the zero entries.
 //!
-//! A count is valid until its key has been idle for longer than `memory`; every reader checks that.
+//! A count is valid until its key has been idle for longer than `memory`, or time has gone back by more, which is that of the
+//! processor's counter and may begin anew; every reader checks that.
 //! Each `record`, and each `forget` that does not find a count of its key among others, rebuilds one shard
 //! that has counts and was not swept for longer than `memory`, if there is one. So an invalid count
 //! is freed within another `memory`. A thread considers its key's own shard last, so that repeated
@@ -103,8 +104,11 @@ impl Counts {
             shard.set_failing(shard.failing() + 1);
         }
         failures.count = before.saturating_add(1);
-        // A thread that was delayed before it took the lock must not set the time back.
-        failures.last = failures.last.max(now);
+        failures.last = match before {
+            0 => now,
+            // A thread that was delayed before it took the lock must not set the time back.
+            _ => failures.last.max(now),
+        };
         drop(all);
         self.sweep_if_due(at, now);
         before
@@ -148,7 +152,8 @@ impl Counts {
     #[inline]
     fn sweep_if_due(&self, home: usize, now: u64) {
         // Ordering: Relaxed; a time for comparison, which publishes nothing.
-        if now >= self.next_look.load(Ordering::Relaxed) {
+        let left = self.next_look.load(Ordering::Relaxed).saturating_sub(now);
+        if left == 0 || left > self.memory {
             self.sweep_one(home, now);
         }
     }
@@ -183,7 +188,7 @@ impl Failures {
     /// Returns the count, or zero if the key has been idle for longer than `memory`.
     #[inline]
     fn valid(&self, now: u64, memory: u64) -> u32 {
-        if now.saturating_sub(self.last) > memory {
+        if now.abs_diff(self.last) > memory {
             0
         } else {
             self.count
@@ -211,6 +216,6 @@ impl Shard {
         // Ordering: Relaxed; a time for comparison. Two threads that read the same time both sweep,
         // which is harmless.
         let swept = self.swept.load(Ordering::Relaxed);
-        self.failing() > 0 && now.saturating_sub(swept) > memory
+        self.failing() > 0 && now.abs_diff(swept) > memory
     }
 }

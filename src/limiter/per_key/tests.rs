@@ -39,6 +39,23 @@ fn a_late_thread_turns_back_no_time() {
     assert_eq!(limiter.num_requeues(&1), 0);
 }
 
+// L12: after a suspend the processor's counter, and with it this time, may begin anew.
+#[test]
+fn a_time_that_begins_anew_ends_the_failures_from_before() {
+    let counts = Counts::new(MEMORY);
+    let month = 30 * 24 * 3600 * 1_000_000_000;
+    for key in 0..8 * SHARDS as u64 {
+        counts.record(key, month);
+    }
+    assert_eq!(counts.record(1, 0), 0);
+    assert_eq!(counts.record(1, 10), 1);
+    assert_eq!(counts.get(2, || 10), 0);
+    for now in 0..4 * SHARDS as u64 {
+        counts.record(1, MEMORY + now);
+    }
+    assert_eq!(counts.failing(), 1);
+}
+
 #[test]
 fn hashes_that_differ_in_few_bits_spread_over_the_shards() {
     let mean = scaled(200);
