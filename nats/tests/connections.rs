@@ -1,6 +1,8 @@
 //! What comes again with a new connection or another owner, and requests for messages that end.
 
 mod common;
+#[path = "common/swallow.rs"]
+mod swallow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
@@ -10,16 +12,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use keyqueue_nats::{Coalesce, Config, Delivery, Error, Event, Outcome, Producer, Verdict, create};
 use servers::Proxy;
 use servers::nats::Server;
 use servers::until;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use common::{
     DONE, Log, Replica, config, count, created, drained, logged, one, replica, seen, stored,
 };
+use swallow::Swallow;
 
 /// A key that is to be delivered again later is not delivered sooner because the connection was lost.
 #[tokio::test]
@@ -49,6 +53,46 @@ async fn a_requeue_after_outlasts_a_connection() {
         count(&log, "key") == 2
     })
     .await;
+}
+
+/// N5: what is handled when its consumer was made again meanwhile is not delivered by the next owner.
+#[tokio::test]
+async fn a_handler_that_runs_while_the_connection_is_new_and_a_hand_over() {
+    let config = one();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let (gate, open) = watch::channel(false);
+    let first = logged(proxy.client().await, &config, "a", &log, move |_| {
+        let mut open = open.clone();
+        async move {
+            let _ = open.wait_for(|open| *open).await;
+            DONE
+        }
+    })
+    .await;
+    producer.add("key", "").await.unwrap();
+    until("it runs", async || count(&log, "key") == 1).await;
+    // No copy of the message comes.
+    proxy.lose_named(Some("CONSUMER.MSG.NEXT"));
+    proxy.break_all();
+    let stream = jetstream::new(client).get_stream("WORK-1-0").await.unwrap();
+    let former = format!("p0-e{}-1", seen(&log)[0].fence.epoch);
+    until("there is another consumer", async || {
+        let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
+        names.first().is_some_and(|name| *name != former)
+    })
+    .await;
+    let finish = async {
+        sleep(Duration::from_millis(100)).await;
+        gate.send_replace(true);
+    };
+    tokio::join!(first.leave(), finish);
+    let next = Replica::logging(&server, &config, "b", &log).await;
+    drained(&server, &config).await;
+    assert_eq!(count(&log, "key"), 1, "{:?}", seen(&log));
+    next.leave().await;
 }
 
 /// N7: what is handled, and comes again because its acknowledgement was lost, is not delivered again, however long it waits for a task.

@@ -54,19 +54,20 @@ impl Acks {
         (Acks { commands: sender }, Outbox { commands })
     }
 
-    /// Acknowledges a message.
-    pub(crate) fn send(&self, tenure: &Tenure, reply: Subject) {
-        self.command(tenure, reply, ACK);
+    /// Acknowledges a message. Returns whether that reaches its consumer.
+    pub(crate) fn send(&self, tenure: &Tenure, reply: Subject) -> bool {
+        self.command(tenure, reply, ACK)
     }
 
-    /// Tells the server that a message will not be processed.
-    pub(crate) fn terminate(&self, tenure: &Tenure, reply: Subject) {
-        self.command(tenure, reply, TERMINATE);
+    /// Tells the server that a message will not be processed. Returns whether that reaches its consumer.
+    pub(crate) fn terminate(&self, tenure: &Tenure, reply: Subject) -> bool {
+        self.command(tenure, reply, TERMINATE)
     }
 
-    fn command(&self, tenure: &Tenure, reply: Subject, kind: Bytes) {
-        tenure.acknowledges(&reply);
+    fn command(&self, tenure: &Tenure, reply: Subject, kind: Bytes) -> bool {
+        let reaches = tenure.acknowledges(&reply);
         let _ = self.commands.send(Command::Send(reply, kind));
+        reaches
     }
 
     /// Waits until the server has processed what was sent for this tenure: it processes the

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use async_nats::{HeaderMap, Subject};
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -34,6 +36,28 @@ pub struct Message {
 }
 
 impl Message {
+    /// Reads it from its stream. `None`: it is not there any more, or the stream was made again.
+    pub(super) async fn stored(
+        &self,
+        stream: &Stream,
+    ) -> Result<Option<StreamMessage>, async_nats::Error> {
+        match stream.get_raw_message(self.sequence).await {
+            Ok(stored) if stored.time.unix_timestamp_nanos() == self.stored => Ok(Some(stored)),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes it from its stream.
+    pub(super) async fn delete(&self, stream: &Stream) -> Result<(), async_nats::Error> {
+        // Another message of this sequence is kept.
+        if let Some(stored) = self.stored(stream).await? {
+            stream.delete_message(stored.sequence).await?;
+        }
+        Ok(())
+    }
+
     /// Drops the payload, and gives back the room.
     fn park(&mut self) {
         self.payload = Bytes::new();

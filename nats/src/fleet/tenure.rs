@@ -36,8 +36,7 @@ pub(crate) struct Tenure {
     outlasts: AtomicBool,
     lost: watch::Sender<bool>,
     cancelled: watch::Sender<bool>,
-    /// The number of the consumer, and the subject of an acknowledgement of the last one: see `Acks::settled`.
-    consumer: Mutex<(u64, Option<Subject>)>,
+    consumer: Mutex<Consumer>,
     /// What its messages wait for, while they do not come.
     doing: Mutex<&'static str>,
     /// For the messages that are held and not in back-off.
@@ -52,6 +51,24 @@ pub(crate) struct Tenure {
     pub(crate) made: AtomicI64,
 }
 
+/// The last consumer of a tenure.
+struct Consumer {
+    number: u64,
+    name: String,
+    /// The subject of an acknowledgement: see `Acks::settled`.
+    acknowledged: Option<Subject>,
+}
+
+impl Consumer {
+    fn new(fence: Fence, number: u64) -> Self {
+        Consumer {
+            number,
+            name: layout::consumer_name(fence, number),
+            acknowledged: None,
+        }
+    }
+}
+
 impl Tenure {
     pub(crate) fn new(fence: Fence, window: usize) -> Self {
         let running = || Arc::new(Semaphore::new(MOST_RUNNING as usize));
@@ -61,7 +78,7 @@ impl Tenure {
             outlasts: AtomicBool::new(false),
             lost: watch::Sender::new(false),
             cancelled: watch::Sender::new(false),
-            consumer: Mutex::new((1, None)),
+            consumer: Mutex::new(Consumer::new(fence, 1)),
             doing: Mutex::default(),
             room: Arc::new(Room::new(window)),
             alive: Arc::new(()),
@@ -71,14 +88,14 @@ impl Tenure {
         }
     }
 
-    fn consumer(&self) -> MutexGuard<'_, (u64, Option<Subject>)> {
+    fn consumer(&self) -> MutexGuard<'_, Consumer> {
         self.consumer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The consumer is used up: the next one has another name.
     pub(crate) fn next_consumer(&self) {
         let mut consumer = self.consumer();
-        *consumer = (consumer.0 + 1, None);
+        *consumer = Consumer::new(self.fence, consumer.number + 1);
     }
 
     /// Notes what the messages wait for.
@@ -92,24 +109,22 @@ impl Tenure {
 
     /// The name of the consumer.
     pub(crate) fn consumer_name(&self) -> String {
-        layout::consumer_name(self.fence, self.consumer().0)
+        self.consumer().name.clone()
     }
 
-    /// An acknowledgement is sent to this subject.
-    pub(crate) fn acknowledges(&self, subject: &Subject) {
+    /// An acknowledgement is sent to this subject. Returns whether it reaches the consumer: it does not if its message is of a former one.
+    pub(crate) fn acknowledges(&self, subject: &Subject) -> bool {
         let mut consumer = self.consumer();
-        if consumer.1.is_none() {
-            let name = layout::consumer_name(self.fence, consumer.0);
-            // It may be of a former consumer, which confirms nothing.
-            if subject.split('.').any(|token| token == name) {
-                consumer.1 = Some(subject.clone());
-            }
+        let reaches = subject.split('.').any(|token| token == consumer.name);
+        if reaches && consumer.acknowledged.is_none() {
+            consumer.acknowledged = Some(subject.clone());
         }
+        reaches
     }
 
     /// The subject of an acknowledgement that was sent.
     pub(crate) fn acknowledged(&self) -> Option<Subject> {
-        self.consumer().1.clone()
+        self.consumer().acknowledged.clone()
     }
 
     /// Whether a former owner may have died of the message with this sequence, or of one that it has replaced.

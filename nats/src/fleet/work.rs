@@ -18,17 +18,20 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::stream::RawMessageErrorKind;
+use async_nats::Subject;
 use futures_util::FutureExt;
+use futures_util::future::try_join_all;
 use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 
 use super::Shared;
+use super::acks::Acks;
 use super::attempts::{self, DIED, FAILED};
 use super::delivery::Delivery;
-use super::load::{GivenUp, Load};
+use super::load::{GivenUp, Load, Message};
 use super::tenure::Tenure;
+use crate::stream::AT_ONCE;
 use crate::{Event, dead_letter, key as token};
 
 /// Between two tries of what only the server can do.
@@ -254,13 +257,7 @@ async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Erro
             if bytes >= most {
                 break;
             }
-            let stored = match stream.get_raw_message(message.sequence).await {
-                // Otherwise the stream was made again.
-                Ok(stored) if stored.time.unix_timestamp_nanos() == message.stored => Some(stored),
-                Ok(_) => None,
-                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => None,
-                Err(error) => return Err(error.into()),
-            };
+            let stored = message.stored(stream).await?;
             let load = job.value_mut();
             let messages = &mut load.messages;
             let Some(stored) = stored else {
@@ -294,14 +291,13 @@ async fn settle(
     let (error, delay) = match verdict {
         Verdict::Ok(Outcome::Done) => {
             shared.mark(key, job.value(), ready);
-            for message in &job.value().messages[..ready] {
-                shared.acks.send(&tenure, message.reply.clone());
-            }
+            let counts = &tenure.attempts;
+            tokio::join!(
+                remove(shared, job.value(), ready, Acks::send),
+                // At once: later the partition may be another owner's.
+                counts.forget(shared, tenure.fence, token, FAILED),
+            );
             shared.series.acknowledged(ready);
-            tenure
-                .attempts
-                .forget(shared, tenure.fence, token, FAILED)
-                .await;
             return Verdict::Ok(rest(job, ready));
         }
         Verdict::Ok(outcome) => {
@@ -348,6 +344,29 @@ async fn settle(
     Verdict::RetryAfter(error, delay)
 }
 
+/// Has the server remove the first messages. The consumer of some may have been made again while the handler ran. They are deleted before the
+/// delivery ends, which a hand-over waits for: otherwise the next owner would deliver them again (N5).
+async fn remove(
+    shared: &Shared,
+    load: &Load,
+    handled: usize,
+    acknowledge: fn(&Acks, &Tenure, Subject) -> bool,
+) {
+    let (tenure, handled) = (&load.tenure, &load.messages[..handled]);
+    let former: Vec<&Message> = handled
+        .iter()
+        .filter(|message| !acknowledge(&shared.acks, tenure, message.reply.clone()))
+        .collect();
+    let stream = shared.stream(tenure.fence);
+    for some in former.chunks(AT_ONCE) {
+        let deletes = some.iter().map(|message| message.delete(stream));
+        if let Err(error) = try_join_all(deletes).await {
+            tracing::debug!(%error, "messages that are handled come again");
+            return;
+        }
+    }
+}
+
 /// What follows when the first messages are handled: the key is done, or its other messages are delivered.
 fn rest(mut job: Job, handled: usize) -> Outcome {
     if handled == job.value().messages.len() {
@@ -389,13 +408,9 @@ async fn give_up(
         return Verdict::Ok(Outcome::Later(PAUSE));
     }
     shared.mark(key, job.value(), ready);
-    for message in &job.value().messages[..ready] {
-        shared
-            .acks
-            .terminate(&job.value().tenure, message.reply.clone());
-    }
     let counts = &job.value().tenure.attempts;
     tokio::join!(
+        remove(shared, job.value(), ready, Acks::terminate),
         counts.forget(shared, fence, token, FAILED),
         counts.forget(shared, fence, token, DIED),
     );
