@@ -1,5 +1,6 @@
 //! The value that a key carries in the queue: the messages that its next delivery covers.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use async_nats::jetstream::message::StreamMessage;
@@ -141,9 +142,21 @@ impl Load {
             }
             return 0;
         }
+        let last = |load: &Load| load.messages.last().map(|message| message.sequence);
+        match last(self).cmp(&last(&newer)) {
+            Ordering::Less => {
+                self.given_up = newer.given_up;
+                if self.until_new {
+                    (self.not_before, self.until_new) = (None, false);
+                }
+            }
+            // The later one may be a key that was moved to another level, which a copy has overtaken.
+            Ordering::Equal => self.given_up = self.given_up.take().or(newer.given_up),
+            // It comes again.
+            Ordering::Greater => {}
+        }
         let messages = &mut self.messages;
         self.covered += newer.covered;
-        let mut is_new = false;
         for message in newer.messages {
             match messages.binary_search_by_key(&message.sequence, |held| held.sequence) {
                 // The server delivered it again, since `ack_wait` has passed.
@@ -151,15 +164,8 @@ impl Load {
                     messages[same] = message;
                     self.covered -= 1;
                 }
-                Err(place) => {
-                    messages.insert(place, message);
-                    self.given_up = None;
-                    is_new = true;
-                }
+                Err(place) => messages.insert(place, message),
             }
-        }
-        if is_new && self.until_new {
-            (self.not_before, self.until_new) = (None, false);
         }
         if coalesce == Coalesce::Never {
             return 0;
@@ -256,6 +262,32 @@ mod tests {
             assert_eq!(held.merge(load(&tenure, 5, "again"), coalesce, &acks), 0);
             assert_eq!((replies(&held), held.covered), (vec!["again"], 1));
             assert!(outbox.sent().is_empty());
+        }
+    }
+
+    /// The last message is new to a key, or the key stays as it is: given up, or waiting.
+    #[test]
+    fn only_a_later_message_is_new() {
+        let (acks, _outbox) = Acks::new();
+        let tenure = tenure(1);
+        let given_up = || GivenUp {
+            error: String::new(),
+            attempts: 1,
+        };
+        for coalesce in [Coalesce::Server, Coalesce::Client, Coalesce::Never] {
+            let mut held = load(&tenure, 5, "");
+            held.given_up = Some(given_up());
+            (held.not_before, held.until_new) = (Some(Instant::now()), true);
+            for sequence in [4, 5, 6] {
+                held.merge(load(&tenure, sequence, ""), coalesce, &acks);
+                let is_as_before = [held.given_up.is_some(), held.not_before.is_some()];
+                assert_eq!(is_as_before, [sequence < 6; 2], "{sequence}");
+            }
+            let mut copy = load(&tenure, 5, "");
+            let mut moved = load(&tenure, 5, "");
+            moved.given_up = Some(given_up());
+            copy.merge(moved, coalesce, &acks);
+            assert!(copy.given_up.is_some());
         }
     }
 

@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Between two looks of a suspect whether another one is delivered.
 const ALONE: Duration = Duration::from_millis(200);
 
-/// The levels of the queue: a key that has failed since it last succeeded comes behind those that have not, so that a crowd of failing
+/// The levels of the queue: a key that has failed since it last succeeded, or is given up, comes behind those that have not, so that a crowd of failing
 /// keys whose time has come, or which another owner has left, does not keep the others waiting (N8).
 pub(super) const HEALTHY: usize = 0;
 pub(super) const FAILING: usize = 1;
@@ -83,7 +83,9 @@ where
         }
     };
     let suspect = suspect || deaths > 0;
-    let level = if failures > 0 { FAILING } else { HEALTHY };
+    // A key may be given up at its first try.
+    let is_failing = failures > 0 || job.value().given_up.is_some();
+    let level = if is_failing { FAILING } else { HEALTHY };
     if job.level() != level && !job.value().moved {
         let mut load = job.take().expect("nothing has taken it");
         load.moved = true;
