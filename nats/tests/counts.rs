@@ -11,6 +11,7 @@ use async_nats::jetstream;
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use keyqueue_nats::{Config, Delivery, Event, Fleet, Verdict};
 use servers::until;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use common::{
@@ -85,6 +86,45 @@ async fn a_key_in_hand_counts_after_another_consumer() {
     let _next = logged(client, &config, "c", &log, |_| ready(DONE)).await;
     drained(&server, &config).await;
     assert_eq!(seen(&log).last().unwrap().attempt, 2);
+}
+
+/// N15: a key that was in hand at a death, and whose partition is handed over before it is delivered again, is suspected by the next owner.
+#[tokio::test]
+async fn a_hand_over_hands_on_what_was_in_hand_at_a_death() {
+    let config = one_retry();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let batch = (0..3).map(|n| (format!("key-{n}"), String::new()));
+    stored(&producer, batch).await;
+    let join = async |name| Fleet::join(client.clone(), config.clone(), name).await;
+    // The first death is not counted.
+    for name in ["a", "b"] {
+        let log = Log::default();
+        let hangs = logging(&log, |_| pending());
+        let killed = run_many(join(name).await.unwrap(), 8, hangs);
+        until("they are in hand", async || seen(&log).len() == 3).await;
+        killed.running.abort();
+    }
+    let (log, (gate, open)) = (Log::default(), watch::channel(false));
+    let waits = logging(&log, move |_| {
+        let mut open = open.clone();
+        async move {
+            let _ = open.wait_for(|open| *open).await;
+            DONE
+        }
+    });
+    let leaves = run_many(join("c").await.unwrap(), 1, waits);
+    until("one is in hand", async || seen(&log).len() == 1).await;
+    let finish = async {
+        sleep(Duration::from_millis(100)).await;
+        gate.send_replace(true);
+    };
+    tokio::join!(leaves.leave(), finish);
+    let _next = logged(client.clone(), &config, "d", &log, |_| ready(DONE)).await;
+    drained(&server, &config).await;
+    let attempts: Vec<_> = seen(&log).iter().map(|seen| seen.attempt).collect();
+    assert_eq!(attempts, [2; 3]);
 }
 
 /// A success that cannot be written is written later: by a replica that goes on, or before it hands over.

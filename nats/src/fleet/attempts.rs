@@ -33,7 +33,7 @@ use super::Shared;
 use super::bucket::last;
 use super::receive::Higher;
 use super::tenure::Tenure;
-use crate::{Config, Fence};
+use crate::{Config, Fence, key};
 
 /// How long a write may take. If it fails the count is this process's until it is written again.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -300,6 +300,28 @@ impl Attempts {
         };
         // What is left is written at the next look.
         let _ = timeout(LIMIT, writes).await;
+    }
+
+    /// Writes, before a hand-over is over, what the next owner has to know: what has failed to be stored, and which keys were in hand when a
+    /// process ended and were not delivered since.
+    pub(crate) async fn hand_on(&self, shared: &Shared, tenure: &Tenure) {
+        {
+            let is_held = |token: &str| {
+                key::decode(token).is_some_and(|key| shared.queue.state(&*key).is_some())
+            };
+            let counts = &mut *self.counts();
+            for token in std::mem::take(&mut counts.accused) {
+                // A record counts at least as much. The former owner had handled a key that is not held.
+                let is_recorded = counts.recorded(&token).is_none_or(|is| is[DIED]);
+                if !is_recorded && is_held(&token) {
+                    counts.of.entry(token).or_default()[DIED] = 1;
+                }
+            }
+            let of = counts.of.iter().filter(|(_, of)| of[DIED] > 0);
+            let died = of.map(|(token, _)| (token.clone(), DIED));
+            counts.unwritten.extend(died);
+        }
+        self.write_again(shared, tenure).await;
     }
 
     /// Reads the names of the partition's records, and tries until it has them.

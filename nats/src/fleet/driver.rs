@@ -279,7 +279,7 @@ impl Driver {
             if tenure.is_lost() {
                 return None;
             }
-            tenure.attempts.write_again(&shared, &tenure).await;
+            tenure.attempts.hand_on(&shared, &tenure).await;
             shared.acks.settled(&shared.client, &tenure).await;
             delete_consumer(&shared, &tenure).await;
             shared.remove(fence);
