@@ -55,6 +55,25 @@ async fn a_requeue_after_outlasts_a_connection() {
     .await;
 }
 
+/// A key whose group is to be held, of which a fleet has none, waits itself: whatever comes.
+#[tokio::test]
+async fn a_hold_outlasts_a_new_message() {
+    let config = one();
+    let Some((_server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let log = Log::default();
+    let _replica = logged(client, &config, "a", &log, |_| {
+        ready(Verdict::Ok(Outcome::HoldGroup(Duration::from_secs(60))))
+    })
+    .await;
+    producer.add("key", "").await.unwrap();
+    until("it is delivered", async || count(&log, "key") == 1).await;
+    producer.add("key", "new").await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(&log, "key"), 1, "{:?}", seen(&log));
+}
+
 /// N5: what is handled when its consumer was made again meanwhile is not delivered by the next owner.
 #[tokio::test]
 async fn a_handler_that_runs_while_the_connection_is_new_and_a_hand_over() {

@@ -248,7 +248,7 @@ impl Fleet {
     /// | --- | --- | --- |
     /// | `()`, `Ok(())`, [`Outcome::Done`] | are acknowledged | is done |
     /// | [`Outcome::RequeueAfter`] | stay | is delivered again after this time, or with a new message |
-    /// | [`Outcome::Later`] | stay | is delivered again after this time; not counted as a failure |
+    /// | [`Outcome::Later`], [`Outcome::HoldGroup`] | stay | is delivered again after this time; not counted as a failure |
     /// | [`Outcome::RequeueRateLimited`] | stay | is delivered again after [`Config::backoff`]; not counted as a failure |
     /// | `Err`, [`Verdict::Retry`], a panic | stay | is retried after [`Config::backoff`], doubled with each failure |
     /// | [`Verdict::RetryAfter`] | stay | is retried after this time |
@@ -281,6 +281,7 @@ impl Fleet {
     /// [`Outcome::Done`]: crate::Outcome::Done
     /// [`Outcome::RequeueAfter`]: crate::Outcome::RequeueAfter
     /// [`Outcome::Later`]: crate::Outcome::Later
+    /// [`Outcome::HoldGroup`]: crate::Outcome::HoldGroup
     /// [`Outcome::RequeueRateLimited`]: crate::Outcome::RequeueRateLimited
     /// [`Verdict::Retry`]: crate::Verdict::Retry
     /// [`Verdict::RetryAfter`]: crate::Verdict::RetryAfter

@@ -305,6 +305,8 @@ async fn settle(
         Verdict::Ok(outcome) => {
             let outcome = match outcome {
                 Outcome::RequeueRateLimited => Outcome::Later(shared.backoff(attempt)),
+                // The keys of a fleet have no groups.
+                Outcome::HoldGroup(delay) => Outcome::Later(delay),
                 other => other,
             };
             if let Outcome::RequeueAfter(delay) = outcome {
