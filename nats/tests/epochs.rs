@@ -15,7 +15,7 @@ use servers::nats::Server;
 use servers::until;
 use tokio::time::sleep;
 
-use common::{Log, Replica, config, count, created, drained, logged, seen, stored};
+use common::{Log, Replica, config, count, created, drained, logged, one, seen, stored};
 use swallow::Swallow;
 
 const KEYS: usize = 40;
@@ -172,6 +172,29 @@ async fn a_bucket_that_was_made_again_is_watched_once() {
     let watches = |to: &String| to.contains("CONSUMER.CREATE.KV_WORK-owners");
     let watches = requests.filter(watches).count();
     assert!(watches < 2, "it was watched again {watches} times");
+}
+
+/// N10: a partition whose noted epoch somebody has deleted goes on.
+#[tokio::test]
+async fn the_note_of_an_epoch_is_deleted() {
+    let config = one();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
+    let log = Log::default();
+    let first = Replica::logging(&server, &config, "a", &log).await;
+    round(&server, &config, &log, 1).await;
+    first.leave().await;
+    let counts = jetstream::new(client).get_key_value("WORK-counts").await;
+    let (counts, note) = (counts.unwrap(), "1.e.0");
+    counts.delete(note).await.unwrap();
+    let next = Replica::logging(&server, &config, "b", &log).await;
+    round(&server, &config, &log, 2).await;
+    grows(&log, 2);
+    let noted = counts.get(note).await.unwrap().expect("it is noted again");
+    let epoch = seen(&log).last().unwrap().fence.epoch;
+    assert_eq!(noted, epoch.to_string());
+    next.leave().await;
 }
 
 /// The epochs are as high as before because their base was raised. That of the partitions of another number is not.

@@ -390,7 +390,9 @@ pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats
     let (highest, revision) = match last(&shared.counts, &subject).await? {
         Some(record) => {
             let text = std::str::from_utf8(&record.payload)?;
-            (text.parse()?, record.sequence)
+            // It is empty if somebody has deleted the record.
+            let highest = if text.is_empty() { 0 } else { text.parse()? };
+            (highest, record.sequence)
         }
         None => (0, 0),
     };
