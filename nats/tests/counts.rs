@@ -180,6 +180,40 @@ async fn a_success_is_written_before_a_hand_over_is_over() {
     a_success_is_written_later(false).await;
 }
 
+/// A count of failures is kept until the key is tried again, whenever the handler has asked for that.
+#[tokio::test]
+async fn a_count_outlasts_the_wait_of_its_key() {
+    let config = one();
+    let Some((_server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let log = Log::default();
+    let _replica = logged(client.clone(), &config, "a", &log, |delivery| {
+        ready(later(match delivery.key() {
+            "days" => Duration::from_secs(10 * 24 * 3600),
+            _ => Duration::MAX,
+        }))
+    })
+    .await;
+    let counts = jetstream::new(client).get_stream("KV_WORK-counts").await;
+    let counts = counts.unwrap();
+    for (key, least) in [("days", 10), ("forever", 10_000)] {
+        producer.add(key, "").await.unwrap();
+        let subject = format!("$KV.WORK-counts.1.a.0.{key}");
+        until("it has failed", async || {
+            counts
+                .get_last_raw_message_by_subject(&subject)
+                .await
+                .is_ok()
+        })
+        .await;
+        let record = counts.get_last_raw_message_by_subject(&subject).await;
+        let headers = record.unwrap().headers;
+        let kept: u64 = headers.get("Nats-TTL").unwrap().as_str().parse().unwrap();
+        assert!(kept > least * 24 * 3600, "{key}: {kept}");
+    }
+}
+
 /// N3: a replica whose dead letter is stored after another one has taken over leaves the count to that one.
 #[tokio::test]
 async fn a_letter_that_is_stored_after_a_take_over_forgets_nothing() {

@@ -19,7 +19,7 @@
 //! more often one at a time ([`Suspects`]): the next death is that key's, or that of none. Only if it has come about [`DEATHS`] times
 //! the key is given up (N15).
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,8 +39,10 @@ use crate::{Config, Fence, key};
 const LIMIT: Duration = Duration::from_secs(2);
 /// Between two tries to read the names of all records of a partition.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long a count is kept that nobody changes, beside the longest back-off.
+/// How long a count is kept that nobody changes, beside the longest back-off and what the handler has asked for.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
+/// Of what the handler has asked for. The server counts nanoseconds.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A key is given up only after its process has ended more often than this: all but two of these times it was alone.
 const DEATHS: u32 = 5;
@@ -88,8 +90,8 @@ struct Counts {
     accused: HashSet<String>,
     /// What was in the stream at the take-over, in the order in which it has come: not begun and not named yet.
     next: VecDeque<String>,
-    /// Those whose last write has failed.
-    unwritten: BTreeSet<(String, Kind)>,
+    /// Those whose last write has failed, and how long the keys wait.
+    unwritten: BTreeMap<(String, Kind), Duration>,
 }
 
 impl Attempts {
@@ -180,7 +182,8 @@ impl Attempts {
     /// Writes down, before it begins, a delivery that may end the process, as it has this often.
     pub(crate) async fn begin(&self, shared: &Shared, fence: Fence, token: &str, deaths: u32) {
         if deaths > 0 {
-            return self.count(shared, fence, token, DIED).await;
+            let count = self.count(shared, fence, token, DIED, Duration::ZERO);
+            return count.await;
         }
         let mut ahead = self.ahead.lock().await;
         if !ahead.named.insert(token.to_owned()) {
@@ -228,18 +231,25 @@ impl Attempts {
     async fn write_ahead(&self, shared: &Shared, fence: Fence, ahead: &Ahead) {
         let names: Vec<&str> = ahead.named.iter().map(String::as_str).collect();
         let (epoch, names) = (fence.epoch.to_string(), names.join(" "));
-        write(shared, fence, IN_HAND, &epoch, names).await;
+        write(shared, fence, IN_HAND, &epoch, names, Duration::ZERO).await;
     }
 
-    /// Counts a failure, or a delivery that may end the process.
-    pub(crate) async fn count(&self, shared: &Shared, fence: Fence, token: &str, kind: Kind) {
+    /// Counts a failure, after which the key waits, or a delivery that may end the process.
+    pub(crate) async fn count(
+        &self,
+        shared: &Shared,
+        fence: Fence,
+        token: &str,
+        kind: Kind,
+        wait: Duration,
+    ) {
         let count = {
             let mut counts = self.counts();
             let count = &mut counts.of.entry(token.to_owned()).or_default()[kind];
             *count = count.saturating_add(1);
             *count
         };
-        self.store(shared, fence, token, kind, count).await;
+        self.store(shared, fence, token, kind, count, wait).await;
     }
 
     /// Forgets the failures of a key, or the deaths.
@@ -256,7 +266,8 @@ impl Attempts {
             counted
         };
         if counted > 0 {
-            self.store(shared, fence, token, kind, 0).await;
+            self.store(shared, fence, token, kind, 0, Duration::ZERO)
+                .await;
         }
     }
 
@@ -268,14 +279,16 @@ impl Attempts {
         token: &str,
         kind: Kind,
         count: u32,
+        wait: Duration,
     ) -> bool {
-        let is_stored = write(shared, fence, LETTERS[kind], token, count.to_string()).await;
+        let text = count.to_string();
+        let is_stored = write(shared, fence, LETTERS[kind], token, text, wait).await;
         let which = (token.to_owned(), kind);
         let counts = &mut *self.counts();
         let is_so = counts.of.get(token).map_or(0, |of| of[kind]) == count;
         match is_stored && is_so {
             true => counts.unwritten.remove(&which),
-            false => counts.unwritten.insert(which),
+            false => counts.unwritten.insert(which, wait),
         };
         is_stored
     }
@@ -285,15 +298,16 @@ impl Attempts {
     pub(crate) async fn write_again(&self, shared: &Shared, tenure: &Tenure) {
         let writes = async {
             while !tenure.is_lost() && shared.lease.holds() {
-                let (token, kind, count) = {
+                let (token, kind, count, wait) = {
                     let counts = self.counts();
-                    let Some((token, kind)) = counts.unwritten.first().cloned() else {
+                    let Some(((token, kind), wait)) = counts.unwritten.first_key_value() else {
                         return;
                     };
-                    let count = counts.of.get(&token).map_or(0, |of| of[kind]);
-                    (token, kind, count)
+                    let count = counts.of.get(token).map_or(0, |of| of[*kind]);
+                    (token.clone(), *kind, count, *wait)
                 };
-                if !self.store(shared, tenure.fence, &token, kind, count).await {
+                let store = self.store(shared, tenure.fence, &token, kind, count, wait);
+                if !store.await {
                     return;
                 }
             }
@@ -318,7 +332,7 @@ impl Attempts {
                 }
             }
             let of = counts.of.iter().filter(|(_, of)| of[DIED] > 0);
-            let died = of.map(|(token, _)| (token.clone(), DIED));
+            let died = of.map(|(token, _)| ((token.clone(), DIED), Duration::ZERO));
             counts.unwritten.extend(died);
         }
         self.write_again(shared, tenure).await;
@@ -428,12 +442,19 @@ fn prefix(shared: &Shared, fence: Fence, letter: &str) -> String {
     format!("{bucket}{partitions}.{letter}.{}.", fence.partition)
 }
 
-/// Writes a record. Returns whether it is stored.
-async fn write(shared: &Shared, fence: Fence, letter: &str, token: &str, text: String) -> bool {
+/// Writes a record, which is kept for longer than this. Returns whether it is stored.
+async fn write(
+    shared: &Shared,
+    fence: Fence,
+    letter: &str,
+    token: &str,
+    text: String,
+    wait: Duration,
+) -> bool {
     let subject = format!("{}{token}", prefix(shared, fence, letter));
     let kept = match &*text {
         "" | "0" => Duration::from_secs(1),
-        _ => KEPT + 2 * shared.config.max_backoff,
+        _ => KEPT + 2 * shared.config.max_backoff + wait.min(LONGEST),
     };
     let record = PublishMessage::build().payload(text.into()).ttl(kept);
     let write = async { shared.context.send_publish(subject, record).await?.await };

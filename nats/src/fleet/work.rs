@@ -340,7 +340,8 @@ async fn settle(
         return give_up(shared, key, token, job, ready, given_up).await;
     };
     let attempts = &tenure.attempts;
-    attempts.count(shared, tenure.fence, token, FAILED).await;
+    let count = attempts.count(shared, tenure.fence, token, FAILED, delay);
+    count.await;
     tracing::debug!(key, attempt, ?delay, error, "the key is retried");
     job.value_mut().not_before = Instant::now().checked_add(delay);
     job.value_mut().until_new = false;
