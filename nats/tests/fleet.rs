@@ -1,8 +1,11 @@
 //! How replicas join, leave, suspend and move partitions, in this process and on a real server.
 
 mod common;
+#[path = "common/swallow.rs"]
+mod swallow;
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +15,8 @@ use servers::nats::Server;
 use servers::until;
 use tokio::sync::Notify;
 
-use common::{Log, Replica, Seen, config, created, drained, seen};
+use common::{DONE, Log, Replica, Seen, config, created, drained, logged, seen};
+use swallow::Swallow;
 
 /// N5: a partition that moves between replicas that live repeats nothing.
 #[tokio::test]
@@ -88,8 +92,8 @@ async fn leaving_with_a_deadline_cancels_what_runs_and_tells_what_was_abandoned(
         return;
     };
     let stuck = stuck(&server, &config, &producer).await;
-    let left = stuck.fleet.leave(Duration::from_millis(200)).await;
-    assert_eq!(left.abandoned.len(), 1, "{left:?}");
+    let left = stuck.fleet.leave(Duration::from_secs(1)).await;
+    assert_eq!((left.handed_over, left.abandoned.len()), (3, 1), "{left:?}");
     stuck.running.await.unwrap().unwrap();
     assert_eq!(stuck.fleet.owned(), []);
     // A second call returns immediately.
@@ -101,6 +105,27 @@ async fn leaving_with_a_deadline_cancels_what_runs_and_tells_what_was_abandoned(
     let delivery = &seen(&log)[0];
     assert!(delivery.fence > left.abandoned[0], "{delivery:?}");
     next.leave().await;
+}
+
+/// A partition counts as handed over when that is written. One that was handed over before is not of the call.
+#[tokio::test]
+async fn leaving_tells_what_could_not_be_released() {
+    let config = config();
+    let Some((server, _, _)) = created(&config).await else {
+        return;
+    };
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let leaves = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
+    let owns = async |many| leaves.fleet.owned().len() == many;
+    until("it owns all", async || owns(4).await).await;
+    let other = Replica::logging(&server, &config, "b", &log).await;
+    until("it owns its half", async || owns(2).await).await;
+    let kept = leaves.fleet.owned()[0];
+    let record = format!("KV.WORK-owners.4.p.{}", kept.partition);
+    proxy.lose_named(Some(record.leak()));
+    let left = leaves.fleet.leave(Duration::from_secs(1)).await;
+    assert_eq!((left.handed_over, left.abandoned), (1, vec![kept]));
+    other.leave().await;
 }
 
 /// A hand-over does not wait for a handler longer than `max_handover`, and other keys do not wait for it at all.

@@ -39,7 +39,8 @@ pub(super) struct Driver {
     tasks: JoinSet<()>,
     /// The partitions that were told as stalled because another replica does not renew its lease.
     waits: BTreeSet<Fence>,
-    handed_over: usize,
+    /// While the replica leaves. Those that it owns still are not released.
+    handed_over: BTreeSet<Fence>,
     /// [`Leave`] has its own deadline for what runs.
     leaves: bool,
     left: bool,
@@ -54,7 +55,7 @@ impl Driver {
             steps: FuturesUnordered::new(),
             tasks: JoinSet::new(),
             waits: BTreeSet::new(),
-            handed_over: 0,
+            handed_over: BTreeSet::new(),
             leaves: false,
             left: false,
         }
@@ -73,11 +74,13 @@ impl Driver {
                 }
             }
         }
-        let abandoned = self.shared.abandon();
+        let mut abandoned = BTreeSet::from_iter(self.shared.abandon());
+        let owned = self.member.owned();
+        abandoned.extend(owned.map(|(partition, epoch)| Fence { partition, epoch }));
         if let Some((_, leave)) = leaving {
             let _ = leave.left.send(Left {
-                handed_over: self.handed_over,
-                abandoned,
+                handed_over: self.handed_over.difference(&abandoned).count(),
+                abandoned: abandoned.into_iter().collect(),
             });
         }
     }
@@ -166,7 +169,11 @@ impl Driver {
         self.shared
             .connects
             .send_if_modified(|old| std::mem::replace(old, connects) != connects);
-        self.handed_over += usize::from(matches!(input, Input::HandedOver { .. }));
+        if let Input::HandedOver { partition, epoch } = input
+            && self.leaves
+        {
+            self.handed_over.insert(Fence { partition, epoch });
+        }
         let now = self.shared.lease.now();
         for action in self.member.step(now, input) {
             self.act(action);
@@ -282,7 +289,8 @@ impl Driver {
             tenure.attempts.hand_on(&shared, &tenure).await;
             shared.acks.settled(&shared.client, &tenure).await;
             delete_consumer(&shared, &tenure).await;
-            shared.remove(fence);
+            // It may have been lost meanwhile, and that is told.
+            shared.remove(fence)?;
             shared.series.handed_over(began.elapsed());
             shared.tell(Event::HandedOver(fence));
             Some(Input::HandedOver {

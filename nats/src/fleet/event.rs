@@ -94,7 +94,7 @@ impl fmt::Display for Event {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Left {
-    /// The number of partitions that were released.
+    /// The number of partitions that were released since the call.
     pub handed_over: usize,
     /// The partitions whose handlers still ran at the deadline, or that could not be released. Others
     /// take them when the lease has run out.

@@ -182,7 +182,6 @@ impl Member {
     }
 
     /// The partitions that are owned, also those that are being handed over, with their epochs.
-    #[allow(dead_code, reason = "the model looks at it")]
     pub(crate) fn owned(&self) -> impl Iterator<Item = (u16, u64)> {
         let holdings = self.holdings.iter();
         holdings.map(|(partition, holding)| (*partition, holding.epoch))
