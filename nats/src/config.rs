@@ -69,11 +69,12 @@ pub struct Config {
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
     /// How many messages of a partition a replica holds, at least 1: those that are received and not acknowledged. Keys that wait
-    /// for a retry do not count, so they do not keep others from coming. Default: 2000.
+    /// for a retry do not count, so they do not keep others from coming; when one is due, half as many of its messages are read again at once, 500 at most.
+    /// Default: 2000.
     pub window: u32,
     /// How many bytes of messages a replica holds, at least 1; keys that wait for a retry do not count, because their payloads are read
     /// again when they are due. It is exceeded by what is on its way: twice the server's `max_payload` (1 MiB by default) for each partition
-    /// that the replica owns. Default: 256 MiB.
+    /// that the replica owns, and for each task, which reads the payloads of its key again. Default: 256 MiB.
     pub max_held_bytes: u64,
     /// After how long the server delivers a message again that its replica holds, more than the lease. Only a safety
     /// net: take-overs do not wait for it. A handler should not run longer. Default: 1 h.

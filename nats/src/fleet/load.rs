@@ -68,6 +68,17 @@ impl Message {
     }
 }
 
+/// The bytes of the payload and the headers.
+pub(super) fn size(message: &StreamMessage) -> usize {
+    let headers = message.headers.iter().flat_map(|(name, values)| {
+        let name: &[u8] = name.as_ref();
+        values
+            .iter()
+            .map(move |value| name.len() + value.as_str().len())
+    });
+    message.payload.len() + headers.sum::<usize>()
+}
+
 /// Why a key was given up whose dead letter is not stored yet.
 #[derive(Clone)]
 pub(crate) struct GivenUp {

@@ -15,7 +15,7 @@ use super::Shared;
 use super::tenure::Tenure;
 
 /// How many messages a request asks for.
-const BATCH: usize = 500;
+pub(super) const BATCH: usize = 500;
 const EXPIRES: Duration = Duration::from_secs(30);
 /// A request whose bytes are used up to the last one ends without a word: then this is how long nothing comes.
 const HEARTBEAT: Duration = Duration::from_secs(1);

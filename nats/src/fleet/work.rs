@@ -29,7 +29,8 @@ use super::Shared;
 use super::acks::Acks;
 use super::attempts::{self, DIED, FAILED};
 use super::delivery::Delivery;
-use super::load::{GivenUp, Load, Message};
+use super::load::{self, GivenUp, Load, Message};
+use super::pull::BATCH;
 use super::tenure::Tenure;
 use crate::stream::AT_ONCE;
 use crate::{Event, dead_letter, key as token};
@@ -248,15 +249,16 @@ fn drop_older(shared: &Shared, key: &str, job: &mut Job) {
     });
 }
 
-/// Reads the payloads of messages that have none, as many as the server may send at once, and returns how many of the messages have theirs: the first
+/// Reads the payloads of messages that have none, as many as may come at once, and returns how many of the messages have theirs: the first
 /// ones. A message that is not in the stream any more is dropped: a later one has replaced it.
 async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Error> {
     let stream = &shared.streams[usize::from(job.value().tenure.fence.partition)];
-    let most = shared.client.max_payload();
-    let (mut ready, mut bytes) = (0, 0);
+    let window = usize::try_from(shared.config.window).unwrap_or(usize::MAX);
+    let (many, most) = (BATCH.min(window / 2).max(1), shared.client.max_payload());
+    let (mut ready, mut read, mut bytes) = (0, 0, 0);
     while let Some(message) = job.value().messages.get(ready) {
         if message.parked {
-            if bytes >= most {
+            if read >= many || bytes >= most {
                 break;
             }
             let stored = message.stored(stream).await?;
@@ -267,8 +269,8 @@ async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Erro
                 continue;
             };
             let message = &mut messages[ready];
-            let size = stored.payload.len();
-            bytes += size;
+            let size = load::size(&stored);
+            (read, bytes) = (read + 1, bytes + size);
             message.held.unpark(&load.tenure.room, &shared.memory, size);
             message.payload = stored.payload;
             message.headers = (!stored.headers.is_empty()).then(|| Arc::new(stored.headers));

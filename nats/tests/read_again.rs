@@ -1,0 +1,69 @@
+//! N11: what a replica reads again of a key that has failed is bounded by the number of the messages, and by the bytes of their headers.
+
+mod common;
+
+use std::future::ready;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_nats::{HeaderMap, jetstream};
+use keyqueue_nats::{Coalesce, Config, Verdict};
+
+use common::{DONE, created, drained, one, replica};
+
+/// Publishes this many messages of a key with a header of this many bytes. Returns how many the handler has got of them each time.
+async fn delivered(config: Config, messages: usize, header: usize) -> Vec<usize> {
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..config
+    };
+    let Some((server, client, _)) = created(&config).await else {
+        return Vec::new();
+    };
+    let log: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let _replica = replica(server.client().await, &config, "a", {
+        let log = Arc::clone(&log);
+        move |delivery| {
+            let mut log = log.lock().unwrap();
+            log.push(delivery.messages().len());
+            ready(match log.len() {
+                1 => Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(2)),
+                _ => DONE,
+            })
+        }
+    })
+    .await;
+    let context = jetstream::new(client);
+    let mut headers = HeaderMap::new();
+    headers.insert("Own", "x".repeat(header));
+    for _ in 0..messages {
+        let stored = context.publish_with_headers("work.1.0.in.key", headers.clone(), "".into());
+        stored.await.unwrap().await.unwrap();
+    }
+    drained(&server, &config).await;
+    let log = log.lock().unwrap().clone();
+    assert_eq!(log.iter().sum::<usize>(), messages + log[0], "{log:?}");
+    log
+}
+
+#[tokio::test]
+async fn many_messages() {
+    let config = Config {
+        window: 20,
+        ..one()
+    };
+    let log = delivered(config, 200, 1).await;
+    assert!(log.iter().all(|messages| *messages <= 30), "{log:?}");
+}
+
+#[tokio::test]
+async fn long_headers() {
+    let config = Config {
+        max_held_bytes: 1 << 20,
+        ..one()
+    };
+    let log = delivered(config, 120, 60_000).await;
+    // What is on its way: twice 1 MiB.
+    let most = (4 << 20) / 60_000;
+    assert!(log.iter().all(|messages| *messages <= most), "{log:?}");
+}
