@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::future::pending;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -121,7 +122,12 @@ impl Driver {
                 return leaving.is_none();
             }
             self.step(input);
-            while self.tasks.try_join_next().is_some() {}
+            while let Some(ended) = self.tasks.try_join_next() {
+                // Its partition would have an owner that receives nothing.
+                if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+                    resume_unwind(panic);
+                }
+            }
         }
         false
     }

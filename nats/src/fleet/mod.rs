@@ -293,6 +293,10 @@ impl Fleet {
     /// membership. Errors of the server are no errors of this function: the replica suspends, tries
     /// again, and tells so with [`events`](Self::events).
     ///
+    /// # Panics
+    ///
+    /// If your recorder of metrics or subscriber of tracing panics. A panic of the handler is a failure.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future cancels the handlers and stops the renewals, without handing over: other

@@ -154,15 +154,18 @@ where
         attempt,
     };
     let work = async {
-        let work = async { handler(delivery).await.into_verdict() };
-        match AssertUnwindSafe(work).catch_unwind().await {
-            Ok(Verdict::Ok(outcome)) => Verdict::Ok(outcome),
-            Ok(Verdict::Retry(error)) => Verdict::Retry(error.to_string()),
-            Ok(Verdict::RetryAfter(error, delay)) => Verdict::RetryAfter(error.to_string(), delay),
-            Ok(Verdict::GiveUp(error)) => Verdict::GiveUp(error.to_string()),
-            Ok(_) => Verdict::Retry("a verdict that this version does not know".to_owned()),
-            Err(panic) => Verdict::Retry(format!("panicked: {}", message_of(&*panic))),
-        }
+        let work = async {
+            // An error's `Display` may panic, too.
+            match handler(delivery).await.into_verdict() {
+                Verdict::Ok(outcome) => Verdict::Ok(outcome),
+                Verdict::Retry(error) => Verdict::Retry(error.to_string()),
+                Verdict::RetryAfter(error, delay) => Verdict::RetryAfter(error.to_string(), delay),
+                Verdict::GiveUp(error) => Verdict::GiveUp(error.to_string()),
+                _ => Verdict::Retry("a verdict that this version does not know".to_owned()),
+            }
+        };
+        let verdict = AssertUnwindSafe(work).catch_unwind().await;
+        verdict.unwrap_or_else(|panic| Verdict::Retry(format!("panicked: {}", message_of(&*panic))))
     };
     let mut few = Some(few);
     // Other suspects do not wait for a handler that hangs, or whose partition is lost.

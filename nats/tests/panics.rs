@@ -1,0 +1,97 @@
+//! What panics beside the handler.
+
+mod common;
+
+use std::fmt;
+use std::sync::Arc;
+
+use keyqueue_nats::{Fleet, dead_letter};
+use metrics::{
+    Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    set_default_local_recorder,
+};
+use servers::until;
+
+use common::{created, one, one_retry};
+
+/// A recorder that panics when a message is received.
+struct Panics;
+
+impl CounterFn for Panics {
+    fn increment(&self, _: u64) {
+        panic!("of the recorder");
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
+impl Recorder for Panics {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        match key.name() {
+            "keyqueue_nats_messages_total" => Counter::from_arc(Arc::new(Panics)),
+            _ => Counter::noop(),
+        }
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// N10: a partition whose task has panicked is not kept by an owner that receives nothing.
+#[tokio::test]
+async fn a_panic_of_a_task_that_receives_ends_the_run() {
+    let config = one();
+    let Some((_server, client, producer)) = created(&config).await else {
+        return;
+    };
+    producer.add("key", "").await.unwrap();
+    let fleet = {
+        let _recorder = set_default_local_recorder(&Panics);
+        Fleet::join(client, config, "a").await.unwrap()
+    };
+    let running = tokio::spawn({
+        let fleet = fleet.clone();
+        async move { fleet.run(1, async |_| {}).await }
+    });
+    until("it has ended", async || running.is_finished()).await;
+    let panic = running.await.unwrap_err().into_panic();
+    assert_eq!(panic.downcast_ref(), Some(&"of the recorder"));
+    assert_eq!(fleet.owned(), []);
+}
+
+struct Error;
+
+impl fmt::Display for Error {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("of the error");
+    }
+}
+
+/// N6: an error that panics when it is displayed is a failure like others.
+#[tokio::test]
+async fn a_panic_of_an_error_is_a_failure() {
+    let config = one_retry();
+    let Some((_server, client, producer)) = created(&config).await else {
+        return;
+    };
+    producer.add("key", "").await.unwrap();
+    let fleet = Fleet::join(client.clone(), config.clone(), "a").await;
+    let fleet = fleet.unwrap();
+    let running = tokio::spawn(async move { fleet.run(1, async |_| Err::<(), _>(Error)).await });
+    until("it is given up", async || {
+        dead_letter::count(&client, &config).await.unwrap() == Some(1)
+    })
+    .await;
+    let letters = dead_letter::list(&client, &config, 0, 1).await.unwrap();
+    assert_eq!(letters[0].error, "panicked: of the error");
+    running.abort();
+}
