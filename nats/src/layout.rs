@@ -133,6 +133,11 @@ impl Layout {
         }
     }
 
+    /// Whether the streams of the configuration's number take new messages.
+    pub(crate) fn takes(&self, config: &Config) -> bool {
+        self.next.unwrap_or(self.now) == config.partitions
+    }
+
     /// Whether the fleet has the configuration's number of partitions. Returns whether their streams may be closed, because the number is
     /// being changed.
     pub(crate) fn check(&self, config: &Config) -> Result<bool, Error> {

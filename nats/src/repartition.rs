@@ -79,7 +79,7 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
             // It may have been another process's.
             return Box::pin(repartition(client, config)).await;
         }
-        stream::create_streams(&context, config).await?;
+        stream::create_streams(&context, config, true).await?;
         for partition in 0..old.partitions {
             close(&context, &old, partition).await?;
         }
@@ -105,7 +105,7 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
 }
 
 /// Lets a stream take no new messages.
-async fn close(context: &Context, old: &Config, partition: u16) -> Result<(), Error> {
+pub(crate) async fn close(context: &Context, old: &Config, partition: u16) -> Result<(), Error> {
     let closed = old.stream_config(partition, false);
     let doing = || format!("closing the stream {}", closed.name);
     let mut config = match context.get_stream(&closed.name).await {

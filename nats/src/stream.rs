@@ -19,6 +19,7 @@ use async_nats::jetstream::{self, Context, ErrorCode};
 use futures_util::{StreamExt, TryStreamExt};
 
 use crate::layout::Layout;
+use crate::repartition::close;
 use crate::{Coalesce, Config, Error};
 
 /// For how long the server recognises a message id: longer than a producer publishes a message again. The server keeps
@@ -160,8 +161,16 @@ async fn create_all(client: &Client, config: &Config) -> Result<(), Error> {
         };
         first.write(&context, &store).await?;
     }
-    Layout::read(&store, config).await?.check(config)?;
-    create_streams(&context, config).await?;
+    let closes = Layout::read(&store, config).await?.check(config)?;
+    create_streams(&context, config, !closes).await?;
+    let layout = Layout::read(&store, config).await?;
+    if !layout.takes(config) {
+        // The number is being changed, or was changed meanwhile: nobody would handle what these take.
+        for partition in 0..config.partitions {
+            close(&context, config, partition).await?;
+        }
+    }
+    layout.check(config)?;
     if let Some(subject) = &config.dead_letters {
         let dead = config.dead_config(subject);
         let (name, subjects) = (dead.name.clone(), dead.subjects.clone());
@@ -199,9 +208,13 @@ pub(crate) async fn streams_of(
     Ok(found)
 }
 
-/// Creates the streams of the partitions that are not there.
-pub(crate) async fn create_streams(context: &Context, config: &Config) -> Result<(), Error> {
-    let wanted = (0..config.partitions).map(|partition| config.stream_config(partition, true));
+/// Creates the streams of the partitions that are not there. `open`: they take new messages.
+pub(crate) async fn create_streams(
+    context: &Context,
+    config: &Config,
+    open: bool,
+) -> Result<(), Error> {
+    let wanted = (0..config.partitions).map(|partition| config.stream_config(partition, open));
     let created = futures_util::stream::iter(wanted)
         .map(|wanted| create_stream(context, wanted))
         .buffer_unordered(AT_ONCE);

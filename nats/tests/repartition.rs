@@ -1,6 +1,8 @@
 //! The number of partitions is changed under load: nothing is lost, and each key's messages stay in order.
 
 mod common;
+#[path = "common/swallow.rs"]
+mod swallow;
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -15,6 +17,74 @@ use servers::until;
 use tokio::time::{sleep, timeout};
 
 use common::{Log, Replica, config, created, drained, messages, one, seen, stored};
+use swallow::Swallow;
+
+/// The old streams that are there take no new messages.
+async fn none_is_open(context: &Context, old: &Config, many: usize) {
+    let mut found = 0;
+    for name in streams_of(context, &old.stream).await.unwrap() {
+        if name.starts_with("WORK-4-") {
+            let stream = context.get_stream(&name).await.unwrap();
+            assert_eq!(stream.cached_info().config.subjects.len(), 1, "{name}");
+            found += 1;
+        }
+    }
+    assert_eq!(found, many);
+}
+
+/// N1: what `create` makes while the number is changed takes no messages that nobody would handle.
+#[tokio::test]
+async fn streams_are_created_while_the_number_is_changed() {
+    let old = config();
+    let new = Config {
+        partitions: 7,
+        ..old.clone()
+    };
+    let Some((server, client, producer)) = created(&old).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    // It has seen the old number, and goes on after the change.
+    let proxy = Swallow::start(server.url()).await;
+    proxy.hold(Some("STREAM.INFO.WORK-4-"));
+    let late = tokio::spawn({
+        let (client, old) = (proxy.client().await, old.clone());
+        async move { create(&client, &old).await }
+    });
+    until("it looks for the streams", async || {
+        let requests = proxy.requests().into_iter();
+        requests.filter(|to| to.contains("WORK-4-")).count() > 0
+    })
+    .await;
+    // It is in the way of the change.
+    producer.add("key", "").await.unwrap();
+    let changing = tokio::spawn({
+        let (client, new) = (client.clone(), new.clone());
+        async move { repartition(&client, &new).await }
+    });
+    until("the streams are closed", async || {
+        producer.add("key", "").await.is_err()
+    })
+    .await;
+    for name in streams_of(&context, &old.stream).await.unwrap() {
+        let stream = context.get_stream(&name).await.unwrap();
+        if name.starts_with("WORK-4-") && stream.cached_info().state.messages == 0 {
+            context.delete_stream(&name).await.unwrap();
+        }
+    }
+    create(&client, &old).await.unwrap();
+    none_is_open(&context, &old, 4).await;
+
+    let log = Log::default();
+    let replica = Replica::logging(&server, &old, "a", &log).await;
+    changing.await.unwrap().unwrap();
+    none_is_open(&context, &old, 0).await;
+    proxy.hold(None);
+    let late = late.await.unwrap();
+    assert!(matches!(late, Err(Error::Mismatch { .. })), "{late:?}");
+    none_is_open(&context, &old, 4).await;
+    replica.running.abort();
+}
 
 /// N1, N4, N7: the change is killed again and again. Producers go over from the old number to the new one, and so do replicas.
 #[tokio::test]
