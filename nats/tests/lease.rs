@@ -8,6 +8,7 @@ use std::future::{pending, ready};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_nats::jetstream;
 use keyqueue_nats::Config;
 use servers::nats::Server;
 use servers::until;
@@ -122,7 +123,7 @@ struct WrittenDown {
     proxy: Swallow,
     replica: Replica,
     log: Log,
-    _server: Server,
+    server: Server,
 }
 
 impl WrittenDown {
@@ -144,7 +145,7 @@ impl WrittenDown {
             proxy,
             replica,
             log,
-            _server: server,
+            server,
         };
         until("its delivery is written down", async || it.writes() == 1).await;
         Some(it)
@@ -174,6 +175,12 @@ async fn a_key_that_is_handed_over_while_it_is_written_down() {
     };
     it.leave(None).await;
     assert_eq!((count(&it.log, "key"), it.writes()), (0, 2));
+    let context = jetstream::new(it.server.client().await);
+    let counts = context.get_stream("KV_WORK-counts").await.unwrap();
+    let subject = "$KV.WORK-counts.1.d.0.key";
+    let record = counts.get_last_raw_message_by_subject(subject).await;
+    // The server removes it after a second.
+    assert!(record.is_err() || ["0", ""].map(Into::into).contains(&record.unwrap().payload));
 }
 
 /// N15: and the hand-over waits until that is written, so that it is not written over the count of the next owner.
