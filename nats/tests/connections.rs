@@ -55,6 +55,38 @@ async fn a_requeue_after_outlasts_a_connection() {
     .await;
 }
 
+/// N8: the copies of messages whose keys wait, because their handler has asked for it, take no room either.
+#[tokio::test]
+async fn a_crowd_that_waits_and_a_new_connection() {
+    let Some(server) = Server::start().await else {
+        return;
+    };
+    let proxy = Proxy::start(server.url()).await.unwrap();
+    let config = Config {
+        window: 50,
+        ..one()
+    };
+    create(&server.client().await, &config).await.unwrap();
+    let producer = Producer::new(server.client().await, &config).unwrap();
+    let crowd = (0..100).map(|n| (format!("waits-{n}"), String::new()));
+    stored(&producer, crowd).await;
+    let log = Log::default();
+    let client = async_nats::connect(proxy.address().to_string()).await;
+    let _replica = logged(client.unwrap(), &config, "a", &log, |delivery| {
+        ready(match delivery.key() {
+            "quick" => DONE,
+            _ => Verdict::Ok(Outcome::Later(Duration::from_secs(60))),
+        })
+    })
+    .await;
+    until("all wait", async || count(&log, "waits") == 100).await;
+    proxy.break_all();
+    sleep(Duration::from_secs(3)).await;
+    producer.add("quick", "").await.unwrap();
+    until("another key comes", async || count(&log, "quick") == 1).await;
+    assert_eq!(count(&log, "waits"), 100, "none comes early");
+}
+
 /// A key whose group is to be held, of which a fleet has none, waits itself: whatever comes.
 #[tokio::test]
 async fn a_hold_outlasts_a_new_message() {
