@@ -218,7 +218,8 @@ impl Builder {
     }
 
     /// Sets the topic for records that are given up, which is then the default for all topics. Headers say where a letter is from:
-    /// [`dead_letter`](crate::dead_letter). Without such a topic the default is [`Exhausted::Block`].
+    /// [`dead_letter`](crate::dead_letter). Without such a topic the default is [`Exhausted::Block`]. It must not be one of the
+    /// [topics](Self::topics) that are read: if a regular expression matches it, the run ends with an error.
     pub fn dead_letters(mut self, topic: impl Into<String>) -> Self {
         self.dead_letters = Some(topic.into());
         self

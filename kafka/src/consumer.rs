@@ -109,6 +109,7 @@ impl Consumer {
     ///
     /// [`Error::Fatal`] if the group has fenced this member, at once, or has removed it, and librdkafka does not join again: what ran was
     /// cancelled, and nothing was committed.
+    /// [`Error::Config`] if a regular expression of the topics matches the topic of dead letters.
     /// [`Error::HasRun`] if this was called before.
     ///
     /// # Panics

@@ -8,7 +8,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting is out of range, or librdkafka refuses a property. No broker was asked.
+    /// A setting is out of range, or librdkafka refuses a property. No broker was asked, but for a topic of dead letters that a regular
+    /// expression of the topics matches: then what ran was cancelled, and what was not committed is repeated.
     #[error("{field} = {value:?}: {reason}")]
     Config {
         /// The method of the [`Builder`](crate::Builder), or the property of librdkafka.

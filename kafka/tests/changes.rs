@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Cluster, Notes, Run, builder, produce_into, run, text, until};
-use keyqueue_kafka::{Builder, Record};
+use keyqueue_kafka::{Builder, Record, Verdict};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::{sleep, timeout};
@@ -338,4 +338,26 @@ async fn a_member_that_is_cut_off_while_its_group_changes_begins_nothing_after_t
     cluster.broker_up(1).expect("a broker");
     until("it goes on", || status().finished > finished).await;
     run.end().await.expect("no error");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn a_group_whose_pattern_matches_its_letters_reads_none_of_them() {
+    let cluster = common::cluster(1);
+    cluster.create_topic("t.a", 1, 1).expect("a topic");
+    produce_into(&cluster, "t.a", 0, &[(Some("a"), Some("x"))]).await;
+    let notes = Notes::default();
+    let of_run = notes.clone();
+    // The first letter brings the topic.
+    let run = run(of_pattern(&cluster).dead_letters("t.dead"), move |record| {
+        of_run.add(record.topic());
+        async { Verdict::<_>::GiveUp("no") }
+    });
+    let consumer = run.consumer.clone();
+    let ended = timeout(Duration::from_secs(60) * rig::patience(), run.ended()).await;
+    let error = ended.expect("an end").expect_err("letters of letters");
+    let rule = "matches a pattern of the topics that are read";
+    let text = format!("dead_letters = \"t.dead\": {rule}");
+    assert_eq!(error.to_string(), text);
+    assert_eq!(notes.all(), ["t.a"]);
+    assert_eq!(consumer.status().dead_letters, 1);
 }

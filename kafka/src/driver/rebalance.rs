@@ -69,7 +69,7 @@ impl Driver {
             Rebalancing::Loading(id, partitions) if !self.events.is_empty() => {
                 self.assign_early(id, &partitions)?;
             }
-            Rebalancing::Loading(None, partitions) => self.load(partitions),
+            Rebalancing::Loading(None, partitions) => self.load(partitions)?,
             Rebalancing::Revoking(partitions, mut leaving) => {
                 // If a topic comes, librdkafka joins the group again before these are given back. So others may have them by now.
                 let is_next = |event: &Event| !matches!(event, Event::Revoke(_, true));
@@ -91,7 +91,7 @@ impl Driver {
                     self.events.push_front(Event::Assign(partitions));
                     self.revoke(Vec::new(), true, now);
                 }
-                Some(Event::Assign(partitions)) => self.load(partitions),
+                Some(Event::Assign(partitions)) => self.load(partitions)?,
                 Some(Event::Revoke(partitions, is_lost)) => self.revoke(partitions, is_lost, now),
             }
         }
@@ -116,16 +116,30 @@ impl Driver {
     }
 
     /// Has the clerk read what is committed, once no commit is on its way.
-    fn load(&mut self, partitions: Vec<Partition>) {
+    ///
+    /// # Errors
+    ///
+    /// A pattern has brought the topic of dead letters: the group would give up each letter by another one, without an end.
+    fn load(&mut self, partitions: Vec<Partition>) -> Result<(), Error> {
+        let letters = self.shared.settings.dead_letters.as_deref();
+        if let Some(topic) = letters
+            && partitions.iter().any(|(of, _)| of == topic)
+        {
+            // The end has to reply to the group.
+            self.rebalancing = Rebalancing::Loading(None, partitions);
+            let rule = "matches a pattern of the topics that are read";
+            return Err(Error::config("dead_letters", topic, rule));
+        }
         if self.commits() {
             self.rebalancing = Rebalancing::Loading(None, partitions);
-            return;
+            return Ok(());
         }
         tracing::info!(target: "keyqueue_kafka", ?partitions, "assigned");
         let id = self.next_id();
         self.clerk
             .ask(Job::Load(id, partitions.clone(), Of::Assignment));
         self.rebalancing = Rebalancing::Loading(Some(id), partitions);
+        Ok(())
     }
 
     /// Takes in what the clerk has read, if it is still wanted.
