@@ -19,6 +19,7 @@ mod letters;
 
 use std::mem;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 pub use letters::{Letter, Letters};
@@ -27,6 +28,8 @@ use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::record::{Inner, Trouble};
 use crate::{Error, lock};
@@ -52,6 +55,8 @@ pub const LETTER: &str = "keyqueue-letter";
 
 /// How long a letter may wait for room in the producer's queue. It is tried again.
 const ENQUEUE: Duration = Duration::from_secs(10);
+/// How long a worker waits for a letter before it goes on with other keys.
+const PROMPT: Duration = Duration::from_secs(1);
 /// Between two producers.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -59,6 +64,8 @@ pub(crate) struct Writer {
     client: ClientConfig,
     /// And when it was made.
     producer: Mutex<(FutureProducer, Instant)>,
+    /// Whether the last letter has taken longer than `PROMPT`: no worker waits for the next ones.
+    is_late: AtomicBool,
     topic: String,
     group: String,
 }
@@ -70,6 +77,7 @@ impl Writer {
         Ok(Writer {
             client: client.clone(),
             producer: Mutex::new((producer, Instant::now())),
+            is_late: AtomicBool::new(false),
             topic: topic.to_owned(),
             group: group.to_owned(),
         })
@@ -87,6 +95,14 @@ impl Writer {
             drop_apart(failed);
         }
         Ok(producer.clone())
+    }
+
+    /// Waits for a letter that a task writes, but not for brokers that are late.
+    pub(crate) async fn wait(&self, letter: JoinHandle<()>) {
+        // Ordering: Relaxed, both; a hint. If it is outdated, a worker waits for one letter more or less.
+        if !self.is_late.load(Ordering::Relaxed) && timeout(PROMPT, letter).await.is_err() {
+            self.is_late.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Writes a letter, and waits until the brokers have acknowledged it.
@@ -118,7 +134,11 @@ impl Writer {
         letter.key = record.key();
         letter.payload = record.payload();
         let producer = self.producer()?;
+        let began = Instant::now();
         let sent = producer.send(letter, ENQUEUE).await;
+        let is_late = began.elapsed() >= PROMPT;
+        // Ordering: Relaxed; a hint, as above.
+        self.is_late.store(is_late, Ordering::Relaxed);
         if producer.client().fatal_error().is_some() {
             drop_apart(producer);
         }

@@ -50,7 +50,9 @@ pub(crate) struct Trouble {
     pub(crate) last: SystemTime,
     /// There is no other attempt: what is left is its dead letter.
     pub(crate) is_dead: bool,
-    /// Why that was refused.
+    /// That is on its way to the brokers.
+    pub(crate) is_sent: bool,
+    /// Why it was refused.
     pub(crate) refused: Option<String>,
 }
 
@@ -64,6 +66,7 @@ impl Trouble {
             first: now,
             last: now,
             is_dead: false,
+            is_sent: false,
             refused: None,
         }
     }

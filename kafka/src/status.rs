@@ -67,7 +67,7 @@ pub struct PartitionStatus {
     pub records: usize,
     /// The bytes of these.
     pub bytes: usize,
-    /// Records that handlers have.
+    /// Records that handlers have, and those whose dead letters are on their way.
     pub running: usize,
     /// Records in memory that have failed.
     pub failing: usize,
@@ -107,7 +107,7 @@ pub enum Doing {
     Running,
     /// It has failed, and waits for its next attempt.
     BackingOff,
-    /// It is given up, and its dead letter was refused: that is tried again.
+    /// It is given up, and brokers have not taken its dead letter yet; or they have refused it, and that is tried again.
     Unburied,
 }
 

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,9 +11,10 @@ use common::{Cluster, Knows, Notes, builder, cluster, produce, run, until};
 use futures_util::future::join_all;
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
-use keyqueue_kafka::{Builder, Outcome, Place, Verdict};
+use keyqueue_kafka::{Builder, Consumer, Doing, Outcome, Place, Record, Verdict};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 fn seen(letters: &Letters) -> Vec<String> {
@@ -136,6 +138,77 @@ async fn letters_are_written_after_a_fatal_error_of_their_producer() {
     produce(&cluster, &[(Some("a"), Some("x"))]).await;
     until("the letter", || run.consumer.status().dead_letters == 1).await;
     run.end().await.expect("an end");
+}
+
+/// A cluster whose second broker has the letters, and is down: a letter is refused after half a minute.
+fn without_letters() -> Cluster {
+    let cluster = Cluster::new(2).expect("a mock cluster");
+    for (topic, broker) in [("topic", 1), ("dead", 2)] {
+        cluster.create_topic(topic, 1, 1).expect("a topic");
+        let led = cluster.partition_leader(topic, 0, Some(broker));
+        led.expect("a partition");
+    }
+    let group = MockCoordinator::Group("group".to_owned());
+    cluster.coordinator(group, 1).expect("a coordinator");
+    cluster.broker_down(2).expect("a broker");
+    cluster
+}
+
+/// Waits until eight bad keys are given up, and until a good one behind them is finished although no letter is; then for the letters.
+async fn letters_hold_up_no_other_key(cluster: &Cluster, consumer: &Consumer, given_up: &Notes) {
+    let bad = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    produce(cluster, &bad.map(|key| (Some(key), Some("bad")))).await;
+    let good = async {
+        until("all are given up", || given_up.len() == bad.len()).await;
+        produce(cluster, &[(Some("i"), Some("good"))]).await;
+        until("it is finished", || consumer.status().finished == 1).await;
+    };
+    let good = timeout(Duration::from_secs(20), good).await;
+    good.expect("before the first letter is refused");
+    let status = consumer.status();
+    let oldest = status.partitions[0].oldest.as_ref().expect("a record");
+    assert_eq!((oldest.doing, status.dead_letters), (Doing::Unburied, 0));
+    cluster.broker_up(2).expect("a broker");
+    until("letters", || consumer.status().dead_letters == 8).await;
+    assert_eq!(given_up.len(), bad.len());
+}
+
+fn verdict(record: &Record, given_up: &Notes) -> Verdict<&'static str> {
+    if record.payload() == Some(b"good") {
+        return Verdict::Ok(Outcome::Done);
+    }
+    given_up.add(common::text(record.key()));
+    Verdict::GiveUp("no")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key() {
+    let (cluster, notes) = (without_letters(), Notes::default());
+    let given_up = notes.clone();
+    let settings = builder(&cluster).dead_letters("dead").concurrency(1);
+    let run = run(settings, move |record| ready(verdict(&record, &given_up)));
+    letters_hold_up_no_other_key(&cluster, &run.consumer, &notes).await;
+    let ended = run.end().await.expect("an end");
+    assert_eq!((ended.finished, ended.dead_letters), (1, 8));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key_of_their_batch() {
+    let (cluster, notes) = (without_letters(), Notes::default());
+    let given_up = notes.clone();
+    let settings = builder(&cluster).dead_letters("dead").concurrency(1);
+    let consumer = settings.build().expect("settings");
+    let (stop, grace) = (Notify::new(), Duration::from_secs(10));
+    let run = consumer.run_batches_until(stop.notified(), grace, 60, move |records| {
+        let verdicts = records.iter().map(|record| verdict(record, &given_up));
+        ready(verdicts.collect::<Vec<_>>())
+    });
+    let letters = async {
+        letters_hold_up_no_other_key(&cluster, &consumer, &notes).await;
+        stop.notify_one();
+    };
+    let ended = tokio::join!(run, letters).0.expect("an end");
+    assert_eq!((ended.finished, ended.dead_letters), (1, 8));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4

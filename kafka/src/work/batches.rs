@@ -31,7 +31,7 @@ type One = (usize, Arc<Inner>);
 
 /// Handles records of many keys, up to `max` of them, and returns what becomes of each key.
 pub(crate) async fn work<F, R>(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     f: &F,
     max: usize,
     mut jobs: Vec<Job>,
@@ -56,7 +56,7 @@ where
 
 /// Takes from each key what can be tried now, in order, up to a fair part of `max`.
 async fn take(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     max: usize,
     jobs: &mut [Job],
     waits: &mut BTreeMap<usize, Duration>,
@@ -78,7 +78,7 @@ async fn take(
 }
 
 /// Ends the first records of a key that have only their letters left, and returns after which time that is tried again.
-async fn bury_dead(shared: &Shared, job: &mut Job) -> Option<Duration> {
+async fn bury_dead(shared: &Arc<Shared>, job: &mut Job) -> Option<Duration> {
     while let Some(front) = job.value().first().cloned()
         && let Some(trouble) = front.trouble().filter(|trouble| trouble.is_dead)
         && let Some(_running) = front.tenure.enter().await
@@ -93,7 +93,7 @@ async fn bury_dead(shared: &Shared, job: &mut Job) -> Option<Duration> {
 
 /// Tries a part, settles its records, or adds the parts that are to be tried next.
 async fn try_part<F, R>(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     f: &F,
     mut part: Vec<One>,
     parts: &mut Vec<Vec<One>>,

@@ -76,7 +76,7 @@ impl From<Next> for Verdict<Waits> {
 }
 
 /// Handles a record of a key.
-pub(crate) async fn work<F, R>(shared: &Shared, f: &F, job: Job) -> Verdict<Waits>
+pub(crate) async fn work<F, R>(shared: &Arc<Shared>, f: &F, job: Job) -> Verdict<Waits>
 where
     F: Fn(Record) -> R,
     R: Future<Output: IntoVerdict>,
@@ -87,7 +87,7 @@ where
     }
 }
 
-async fn handle<F, R>(shared: &Shared, f: &F, record: &Arc<Inner>) -> Next
+async fn handle<F, R>(shared: &Arc<Shared>, f: &F, record: &Arc<Inner>) -> Next
 where
     F: Fn(Record) -> R,
     R: Future<Output: IntoVerdict>,
@@ -111,7 +111,7 @@ where
 
 /// Does what was said about a record that is in the gate.
 async fn settle(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     record: &Arc<Inner>,
     trouble: Option<Trouble>,
     said: Result<Verdict<String>, Broken>,
@@ -179,7 +179,12 @@ fn succeed(
 /// The record comes again.
 fn wait(shared: &Shared, record: &Inner, trouble: Trouble, delay: Duration) -> Next {
     record.fail(trouble);
-    // After the failure is noted: the end of a tenure has the limiter forget only what has failed by then.
+    again(shared, record, delay)
+}
+
+/// The record comes again, and its failure is noted.
+fn again(shared: &Shared, record: &Inner, delay: Duration) -> Next {
+    // After that note: the end of a tenure has the limiter forget only what has failed by then.
     if !record.tenure.holds(record) {
         forget(shared, record);
         return Next::Gone;
@@ -194,27 +199,51 @@ fn cancelled(shared: &Shared) -> Next {
 }
 
 /// Ends a record that has no retries left, or waits to try that again.
-async fn bury(shared: &Shared, record: &Arc<Inner>, mut trouble: Trouble) -> Next {
-    if let (Exhausted::DeadLetter, Some(letters)) = (shared.exhausted(record), &shared.letters) {
-        let written = watched(record.tenure.cancelled(), letters.write(record, &trouble)).await;
-        let error = match written {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(Broken::Panic(message)) => Some(message),
-            Err(Broken::Cancelled) => return cancelled(shared),
-        };
-        if let Some(error) = error {
-            let (topic, partition, offset) = record.place();
-            tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
-            trouble.refused = Some(error);
-            return wait(shared, record, trouble, backoff(shared, record));
-        }
-        shared.counts.dead_letters.add(1);
-    } else {
+///
+/// Brokers that do not reply refuse a letter only after `message.timeout.ms`. Neither a worker nor the other keys of its batch wait for
+/// that: a task of its own goes on with the letter and ends the record, and its key comes again to look.
+async fn bury(shared: &Arc<Shared>, record: &Arc<Inner>, mut trouble: Trouble) -> Next {
+    let (Exhausted::DeadLetter, Some(letters)) = (shared.exhausted(record), &shared.letters) else {
         shared.counts.skipped.add(1);
+        finish(shared, record, true);
+        return Next::Gone;
+    };
+    if !trouble.is_sent {
+        trouble.is_sent = true;
+        record.fail(trouble.clone());
+        let letter = write(Arc::clone(shared), Arc::clone(record), trouble);
+        letters.wait(tokio::spawn(letter)).await;
     }
-    finish(shared, record, true);
-    Next::Gone
+    if record.tenure.is_revoked() || !record.tenure.holds(record) {
+        return Next::Gone;
+    }
+    again(shared, record, backoff(shared, record))
+}
+
+/// Writes the letter of a record and finishes that, or notes why the letter was refused.
+async fn write(shared: Arc<Shared>, record: Arc<Inner>, mut trouble: Trouble) {
+    // A revocation waits for it, as for a handler.
+    let (Some(letters), Some(_running)) = (&shared.letters, record.tenure.enter_now()) else {
+        return;
+    };
+    let written = watched(record.tenure.cancelled(), letters.write(&record, &trouble)).await;
+    let error = match written {
+        Ok(Ok(())) => {
+            shared.counts.dead_letters.add(1);
+            return finish(&shared, &record, true);
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(Broken::Panic(message)) => message,
+        Err(Broken::Cancelled) => {
+            cancelled(&shared);
+            return;
+        }
+    };
+    let (topic, partition, offset) = record.place();
+    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
+    trouble.refused = Some(error);
+    trouble.is_sent = false;
+    record.fail(trouble);
 }
 
 fn finish(shared: &Shared, record: &Arc<Inner>, has_failed: bool) {
