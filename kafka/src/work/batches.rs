@@ -46,10 +46,16 @@ where
     while let Some(part) = parts.pop() {
         try_part(shared, f, part, &mut parts, &mut jobs, &mut waits).await;
     }
-    let verdict = |(index, job): (usize, Job)| match waits.get(&index) {
-        Some(delay) => Next::After(*delay).into(),
-        None if !job.value().is_empty() => Verdict::Ok(Outcome::Later(Duration::ZERO)),
-        None => Next::Gone.into(),
+    let verdict = |(index, mut job): (usize, Job)| {
+        let first = job.value().first().cloned();
+        // What is not held any more would hold up what its key has read since.
+        job.value_mut().retain(|record| !record.tenure.is_revoked());
+        let is_first = |left| first.is_some_and(|first| Arc::ptr_eq(&first, left));
+        match (job.value().first(), waits.get(&index)) {
+            (None, _) => Next::Gone.into(),
+            (Some(left), Some(delay)) if is_first(left) => Next::After(*delay).into(),
+            _ => Verdict::Ok(Outcome::Later(Duration::ZERO)),
+        }
     };
     jobs.into_iter().enumerate().map(verdict).collect()
 }
