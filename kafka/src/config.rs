@@ -123,6 +123,11 @@ const RESERVED: [(&str, &str); 6] = [
     ),
     ("enable.partition.eof", "must stay off"),
 ];
+/// Other names of properties that are set here, too. Of two names of one, chance would say which librdkafka takes.
+const ALIASES: [(&str, &str); 2] = [
+    ("delivery.timeout.ms", "message.timeout.ms"),
+    ("request.required.acks", "acks"),
+];
 const OF_BUILDER: &str = "is an argument of `Consumer::builder`";
 
 impl Builder {
@@ -294,7 +299,10 @@ impl Builder {
     /// ```
     pub fn build(mut self) -> Result<Consumer, Error> {
         self.check()?;
-        for (property, value) in std::mem::take(&mut self.own) {
+        for (mut property, value) in std::mem::take(&mut self.own) {
+            if let Some((_, name)) = ALIASES.iter().find(|(alias, _)| *alias == property) {
+                property = (*name).to_owned();
+            }
             if let Some((_, reason)) = RESERVED.iter().find(|(reserved, _)| *reserved == property) {
                 return Err(Error::config(property, value, *reason));
             }
@@ -411,5 +419,18 @@ mod tests {
         }
         assert_eq!(lease("client.id", "one"), 45_000);
         assert_eq!(lease("group.protocol", " Consumer"), 22_500);
+    }
+
+    #[test] // R4
+    fn a_property_has_one_name() {
+        let builder = Consumer::builder("127.0.0.1:1", "group").topics(["topic"]);
+        let builder = builder.set("delivery.timeout.ms", "7000");
+        let consumer = builder.set("request.required.acks", "1").build();
+        let producer = &consumer.expect("settings").shared.settings.producer;
+        assert_eq!(producer.get("message.timeout.ms"), Some("7000"));
+        assert_eq!(producer.get("acks"), Some("all"));
+        for alias in ["delivery.timeout.ms", "request.required.acks"] {
+            assert_eq!(producer.get(alias), None, "{alias}");
+        }
     }
 }
