@@ -148,6 +148,7 @@ fn store(
     let mut with_metadata = true;
     // Not if it has waited for its turn for too long.
     let is_over = || last.is_some_and(|(_, until)| Instant::now() >= until);
+    let mut refused = 0;
     loop {
         due.retain(is_due);
         if due.is_empty() || is_over() {
@@ -157,10 +158,10 @@ fn store(
         let sent = Instant::now();
         let results = commit(client, &due, with_metadata);
         // Of an assignment that is lost it is not sure with which epoch it was sent.
-        if results.iter().any(Result::is_ok) && !client.assignment_lost() {
+        if results.iter().any(|(result, _)| result.is_ok()) && !client.assignment_lost() {
             shared.lease.renew(sent);
         }
-        let is_unknown = |result: &Result<(), KafkaError>| {
+        let is_unknown = |(result, _): &(Result<(), KafkaError>, bool)| {
             let code = result
                 .as_ref()
                 .err()
@@ -171,7 +172,7 @@ fn store(
             shared.lease.refuse(sent);
         }
         let (mut again, mut is_too_large) = (Vec::new(), false);
-        for (ended, result) in due.iter().copied().zip(results) {
+        for (ended, (result, is_own)) in due.iter().copied().zip(results) {
             let (tenure, snapshot) = ended;
             match result {
                 Ok(()) if with_metadata => {
@@ -183,7 +184,11 @@ fn store(
                 Err(error) => {
                     let too_large = RDKafkaErrorCode::OffsetMetadataTooLarge;
                     is_too_large |= error.rdkafka_error_code() == Some(too_large);
-                    again.push(ended);
+                    // That does not pass in a moment, and commits of others, which renew the lease, wait for this thread.
+                    match is_own && is_of_topic(&error) {
+                        true => refused += 1,
+                        false => again.push(ended),
+                    }
                     shared.counts.commit_errors.add(1);
                     let (topic, partition) = (&*tenure.topic, tenure.partition);
                     let offset = snapshot.offset;
@@ -210,35 +215,46 @@ fn store(
         }
         thread::sleep(AGAIN);
     }
-    due.len()
+    refused + due.len()
 }
 
-/// Commits these, and returns the result of each.
+/// Whether brokers refuse a partition for what is wrong with its topic. librdkafka has sent it three times if they do not know that.
+fn is_of_topic(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::TopicAuthorizationFailed
+        )
+    )
+}
+
+/// Commits these, and returns the result of each, and whether that is its own.
 ///
 /// If brokers refuse some partitions and take others, librdkafka gives all of them the error of one. So a list is committed again in
 /// halves if the reason for the refusal may be that of some. A half with a partition that was lost meanwhile is not sent. There is a limit,
 /// as librdkafka sends a list three times if brokers know none of its partitions. librdkafka limits each wait: by the time of a request
 /// if the coordinator is known, otherwise by the session's.
-fn commit(client: &Client, due: &[&Ended], with_metadata: bool) -> Vec<Result<(), KafkaError>> {
+fn commit(
+    client: &Client,
+    due: &[&Ended],
+    with_metadata: bool,
+) -> Vec<(Result<(), KafkaError>, bool)> {
     let is_of_some = |error: &KafkaError| {
-        matches!(
-            error.rdkafka_error_code(),
-            Some(
-                RDKafkaErrorCode::UnknownTopicOrPartition
-                    | RDKafkaErrorCode::TopicAuthorizationFailed
-                    | RDKafkaErrorCode::OffsetMetadataTooLarge
-            )
-        )
+        let too_large = RDKafkaErrorCode::OffsetMetadataTooLarge;
+        is_of_topic(error) || error.rdkafka_error_code() == Some(too_large)
     };
     let end = Instant::now() + APART;
-    let mut results = vec![Ok(()); due.len()];
+    let mut results = vec![(Ok(()), false); due.len()];
     let mut parts = VecDeque::from([(0, due.len())]);
     let mut refused = None;
     while let Some((from, to)) = parts.pop_front() {
         let is_lost = || due[from..to].iter().any(|(tenure, _)| tenure.is_lost());
-        let result = match refused.clone() {
-            Some(error) if Instant::now() >= end || is_lost() => Err(error),
-            _ => client.commit(&list(&due[from..to], with_metadata), CommitMode::Sync),
+        let (result, is_sent) = match refused.clone() {
+            Some(error) if Instant::now() >= end || is_lost() => (Err(error), false),
+            _ => {
+                let list = list(&due[from..to], with_metadata);
+                (client.commit(&list, CommitMode::Sync), true)
+            }
         };
         match result {
             Err(error) if to - from > 1 && is_of_some(&error) && Instant::now() < end => {
@@ -246,7 +262,7 @@ fn commit(client: &Client, due: &[&Ended], with_metadata: bool) -> Vec<Result<()
                 parts.extend([(from, middle), (middle, to)]);
                 refused = Some(error);
             }
-            result => results[from..to].fill(result),
+            result => results[from..to].fill((result, is_sent && to - from == 1)),
         }
     }
     results

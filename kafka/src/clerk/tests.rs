@@ -71,3 +71,15 @@ fn nothing_is_committed_for_a_tenure_that_is_lost() {
     assert_eq!(store(&client, &shared, last, &snapshots), 0);
     assert_eq!(committed(&snapshots), [None, Some(7)]);
 }
+
+#[test] // R6
+fn a_last_commit_that_brokers_refuse_for_its_topic_is_not_repeated() {
+    let (_cluster, client, shared) = client();
+    let snapshots = begun(&shared, &[("gone", 0), ("topic", 0), ("topic", 99)]);
+    let began = Instant::now();
+    let last = Some((1, began + Duration::from_secs(60)));
+    assert_eq!(store(&client, &shared, last, &snapshots), 2);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert_eq!(committed(&snapshots), [None, Some(7), None]);
+}
