@@ -267,6 +267,44 @@ async fn letters_are_read_after_an_outage_of_their_brokers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
+async fn a_topic_that_brokers_refuse_is_no_topic_without_letters() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    produce(&cluster, &[(Some("a"), Some("1"))]).await;
+    let settings = builder(&cluster).dead_letters("dead");
+    let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
+    until("a letter", || run.consumer.status().dead_letters == 1).await;
+    let letters = Arc::new(run.consumer.dead_letters().expect("there is a topic"));
+    run.end().await.expect("an end");
+    let look = async |error| {
+        cluster.topic_error("dead", error).expect("a topic");
+        let letters = Arc::clone(&letters);
+        blocking(move || {
+            let ended = letters.put_back(&[9]).map_err(|error| error.to_string());
+            let read = letters.read().map(|letters| letters.len());
+            (ended, read.map_err(|error| error.to_string()))
+        })
+        .await
+    };
+    let (ended, read) = look(RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR).await;
+    assert_eq!((ended, read), (Ok(vec![false]), Ok(1)));
+    let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    // What was read is not fresh any more.
+    sleep(Duration::from_secs(1)).await;
+    let (ended, read) = look(refused).await;
+    let why = "TopicAuthorizationFailed";
+    assert!(ended.expect_err("it is refused").contains(why));
+    assert!(read.expect_err("it is refused").contains(why));
+    sleep(Duration::from_secs(1)).await;
+    // It was deleted.
+    let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+    let (ended, read) = look(unknown).await;
+    let why = "UnknownTopicOrPartition";
+    assert!(ended.expect_err("it is unknown").contains(why));
+    assert_eq!(read, Ok(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
 async fn letters_are_read_while_another_broker_is_down() {
     let cluster = Cluster::new(2).expect("a mock cluster");
     for topic in ["topic", "dead"] {

@@ -246,6 +246,18 @@ impl Letters {
     ) -> Result<(), KafkaError> {
         let client: BaseConsumer = self.reading.create()?;
         let metadata = client.fetch_metadata(Some(&self.topic), PATIENCE)?;
+        if let Some(error) = metadata.topics().iter().find_map(MetadataTopic::error) {
+            let code = RDKafkaErrorCode::from(error);
+            if code != RDKafkaErrorCode::UnknownTopicOrPartition || producer.is_some() {
+                return Err(KafkaError::MetadataFetch(code));
+            }
+            // The first letter may create the topic. Of one that is deleted no letter is left.
+            *state = State {
+                found: state.found,
+                ..State::default()
+            };
+            return Ok(());
+        }
         let (mut list, mut left) = (TopicPartitionList::new(), BTreeSet::new());
         let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
         for partition in partitions {
