@@ -1,6 +1,7 @@
 //! What is kept in order: the keys of the queue, and the records that wait for one.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -26,9 +27,8 @@ pub enum OrderBy {
 type Order = dyn Fn(&Record) -> Option<Vec<u8>> + Send + Sync;
 
 impl OrderBy {
-    /// Orders by what a function says of a record: a part of its key, a header, a field of its payload. It is called by the
-    /// thread that receives records, and again when a record fails or is given back, and has to return the same for it each time. If
-    /// it panics, the record waits for all records for which it did.
+    /// Orders by what a function says of a record: a part of its key, a header, a field of its payload. It is called once for each
+    /// record, by the thread that receives records. If it panics, the record waits for all records for which it did.
     ///
     /// ```
     /// use keyqueue_kafka::OrderBy;
@@ -48,12 +48,15 @@ impl OrderBy {
             OrderBy::Partition => Of::Partition,
             OrderBy::None => own,
             OrderBy::By(order) => {
-                let (inner, attempt) = (Arc::clone(record), 0);
-                let record = Record { inner, attempt };
-                match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| order(&record))) {
-                    Ok(bytes) => bytes.map_or(own, |bytes| Of::Bytes(bytes.into())),
-                    Err(_) => Of::Partition,
-                }
+                let of = || {
+                    let (inner, attempt) = (Arc::clone(record), 0);
+                    let record = Record { inner, attempt };
+                    match std::panic::catch_unwind(AssertUnwindSafe(|| order(&record))) {
+                        Ok(bytes) => bytes.map_or(own, |bytes| Of::Bytes(bytes.into())),
+                        Err(_) => Of::Partition,
+                    }
+                };
+                record.ordered.get_or_init(of).clone()
             }
         };
         let slot = record.tenure.slot;
@@ -80,8 +83,9 @@ pub(crate) struct Key {
     of: Of,
 }
 
+/// What is the same for records that are handled one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Of {
+pub(crate) enum Of {
     Bytes(Box<[u8]>),
     Record(u64),
     Partition,

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use rdkafka::message::{BorrowedMessage, Message};
 
+use crate::key::Of;
 use crate::lock;
 use crate::native;
 use crate::tenure::Tenure;
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     has_payload: bool,
     headers: Box<[Header]>,
     pub(crate) read: Instant,
+    /// What the function of the order has said of it: that is called once.
+    pub(crate) ordered: OnceLock<Of>,
     /// Whether a handler has it. Only for `status`.
     pub(crate) running: AtomicBool,
     /// Whether `trouble` has something: so that a record that never failed costs no lock.
@@ -100,6 +103,7 @@ impl Inner {
             has_payload: payload.is_some(),
             headers: Box::default(),
             read,
+            ordered: OnceLock::new(),
             running: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
             trouble: Mutex::default(),

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Cluster, Notes, Run, cluster, of_brokers, produce, produce_to, run, until};
-use keyqueue_kafka::{Consumer, OrderBy};
+use keyqueue::limiter::RateLimiter;
+use keyqueue_kafka::{Consumer, Place};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::Notify;
@@ -158,6 +159,25 @@ async fn others_begin_while_an_assignment_is_read() {
     assert!(ended.left > 0, "{ended}");
 }
 
+/// A limiter that is slow to forget, which the end of a partition has it do for each record that has failed.
+struct Slow(Arc<AtomicBool>);
+
+impl RateLimiter<Place> for Slow {
+    fn when(&self, _: &Place) -> Duration {
+        Duration::from_millis(1)
+    }
+
+    fn forget(&self, _: &Place) {
+        if self.0.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn num_requeues(&self, _: &Place) -> u32 {
+        0
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
 async fn nothing_begins_after_a_fatal_error() {
     let cluster = cluster(2);
@@ -166,28 +186,31 @@ async fn nothing_begins_after_a_fatal_error() {
         produce_to(&cluster, partition, &records).await;
     }
     let (begun, is_slow) = (Notes::default(), Arc::new(AtomicBool::new(false)));
-    let (notes, slow) = (begun.clone(), Arc::clone(&is_slow));
-    // What the end of a partition calls for each of its records.
-    let order = OrderBy::by(move |record| {
-        if slow.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        record.key().map(<[u8]>::to_vec)
-    });
+    let (notes, have_failed) = (begun.clone(), Arc::new(AtomicBool::new(false)));
+    let all_have_failed = Arc::clone(&have_failed);
     let builder = common::builder(&cluster).set("group.instance.id", "one");
-    let builder = builder.concurrency(2).order_by(order);
-    let run = run(builder, move |_| {
-        notes.add("begun");
-        sleep(Duration::from_secs(3600))
+    let builder = builder.concurrency(2).backoff(Slow(Arc::clone(&is_slow)));
+    let slow = Arc::clone(&is_slow);
+    let run = run(builder, move |record| {
+        // Those of the partition that ends first, and then, if they are cancelled too early, the others.
+        let is_first = record.partition() == 0 && have_failed.load(Ordering::Relaxed);
+        let begins = is_first || slow.load(Ordering::Relaxed);
+        let notes = notes.clone();
+        async move {
+            if begins {
+                notes.add("begun");
+                sleep(Duration::from_secs(3600)).await;
+            }
+            Err::<(), _>("no")
+        }
     });
-    let held = || {
+    let failing = || {
         let partitions = run.consumer.status().partitions;
-        partitions.iter().map(|at| at.records).sum::<usize>()
+        partitions.iter().map(|at| at.failing).sum::<usize>()
     };
-    until("all are in memory, and two run", || {
-        (begun.len(), held()) == (2, 10)
-    })
-    .await;
+    until("all have failed", || failing() == 10).await;
+    all_have_failed.store(true, Ordering::Relaxed);
+    until("two run", || begun.len() == 2).await;
     is_slow.store(true, Ordering::Relaxed);
     cluster.request_errors(
         RDKafkaApiKey::Heartbeat,

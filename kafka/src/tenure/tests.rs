@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
 use super::{Intake, Start, Tenure};
+use crate::OrderBy;
 use crate::bell::Bell;
 use crate::lease::Lease;
 use crate::metadata::{self, Metadata, Stored};
@@ -310,4 +312,24 @@ fn what_has_no_room_in_the_metadata_is_counted() {
     let stored = metadata::read(0, &written.text).expect("some have room");
     assert!(stored.beyond.end() > 0 && written.left_out > 0);
     assert_eq!(stored.beyond.end() + written.left_out, 400);
+}
+
+#[test] // R2, R5
+fn the_function_of_an_order_is_called_once_for_each_record() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&calls);
+    let order = OrderBy::by(move |record| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        record.payload().map(<[u8]>::to_vec)
+    });
+    let tenure = tenure(false, Some(0), None);
+    let records: Vec<_> = (0..4).map(|offset| record(&tenure, offset, 1)).collect();
+    tenure.begin(&records);
+    let keys: Vec<_> = records.iter().map(|record| order.key(record)).collect();
+    tenure.failed(keys[1].clone(), 0);
+    for _ in 0..3 {
+        tenure.look_at_failing(&order, 2);
+        assert_eq!(order.key(&records[1]), keys[1]);
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
 }
