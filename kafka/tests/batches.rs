@@ -219,10 +219,15 @@ async fn letters_of_a_batch_that_are_refused_are_written_again_in_order() {
     cluster.create_topic("dead", 1, 1).expect("a topic");
     let (called, go) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
     let (of_run, gate) = (Arc::clone(&called), Arc::clone(&go));
+    let again = Notes::default();
+    let handled = again.clone();
     let settings = || builder(&cluster).dead_letters("dead");
     let builder = settings().concurrency(1).linger(Duration::from_millis(50));
     let ended = batches(&cluster, builder, 60, move |records| {
         of_run.notify_one();
+        let is_again = |record: &&Record| record.attempt() > 1;
+        let twice = records.iter().filter(is_again);
+        twice.for_each(|record| handled.add(record.offset().to_string()));
         let gate = Arc::clone(&gate);
         let verdicts: Vec<Verdict<_>> = records.iter().map(|_| Verdict::GiveUp("no")).collect();
         async move {
@@ -238,5 +243,7 @@ async fn letters_of_a_batch_that_are_refused_are_written_again_in_order() {
     };
     let (ended, ()) = tokio::join!(ended, refusals);
     assert_eq!(ended.dead_letters, 60);
+    // One that is given up is not handled again.
+    assert_eq!(again.all(), [""; 0]);
     each_key_has_its_letters_in_order(settings()).await;
 }
