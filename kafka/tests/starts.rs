@@ -263,3 +263,22 @@ async fn a_partition_that_comes_when_the_room_is_full_has_room_for_a_record() {
     );
     first.drop_future();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
+async fn partitions_that_may_each_fill_the_room_share_it() {
+    let cluster = cluster(2);
+    for partition in 0..2 {
+        produce_to(&cluster, partition, &[(None, Some("x")); 400]).await;
+    }
+    let notes = Notes::default();
+    let of_run = notes.clone();
+    let settings = builder(&cluster).room(Room::records(10).of_partition(10));
+    let run = run(settings.concurrency(4), move |record: Record| {
+        of_run.add(record.partition().to_string());
+        sleep(Duration::from_millis(5))
+    });
+    until("they go on", || notes.len() >= 400).await;
+    let first = notes.all().iter().filter(|note| *note == "0").count();
+    run.drop_future();
+    assert!((100..=300).contains(&first), "{first} of 400");
+}

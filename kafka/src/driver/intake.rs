@@ -45,7 +45,12 @@ impl Driver {
         let mut read = Vec::new();
         let mut seeks = Vec::new();
         let mut has_failed = false;
-        for (slot, assigned) in &mut self.partitions {
+        // Each turn begins with another one: the first takes what has become free.
+        self.turns = self.turns.wrapping_add(1);
+        let mut partitions: Vec<_> = self.partitions.iter_mut().collect();
+        let first = self.turns % partitions.len().max(1);
+        partitions.rotate_left(first);
+        for (slot, assigned) in partitions {
             if assigned.tenure.is_revoked() {
                 continue;
             }

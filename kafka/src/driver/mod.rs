@@ -67,6 +67,8 @@ pub(crate) struct Driver {
     events: VecDeque<Event>,
     rebalancing: Rebalancing,
     unread: Unread,
+    /// Those in which it has read records.
+    turns: usize,
     /// The end has begun.
     leaving: Option<Leaving>,
     last_id: u64,
@@ -123,6 +125,7 @@ impl Driver {
             events: VecDeque::new(),
             rebalancing: Rebalancing::Idle,
             unread: Unread::default(),
+            turns: 0,
             leaving: None,
             last_id: 0,
             stalls: BTreeSet::new(),
