@@ -48,17 +48,28 @@ pub(crate) enum Stop {
 
 /// A number that only grows.
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct Count {
+    number: AtomicU64,
+    /// What its series has of it.
+    shown: AtomicU64,
+}
 
 impl Count {
     pub(crate) fn add(&self, number: u64) {
         // Ordering: Relaxed; a number to show.
-        self.0.fetch_add(number, Ordering::Relaxed);
+        self.number.fetch_add(number, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {
         // Ordering: Relaxed; a number to show.
-        self.0.load(Ordering::Relaxed)
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// By how much it has grown since the last call.
+    fn growth(&self) -> u64 {
+        let number = self.get();
+        // Ordering: Relaxed; the driver is the only thread that calls this.
+        number - self.shown.swap(number, Ordering::Relaxed)
     }
 }
 
@@ -72,8 +83,9 @@ macro_rules! counts {
         }
 
         impl Counts {
-            pub(crate) fn series(&self) -> [(&'static str, u64); [$($series),*].len()] {
-                [$((concat!("keyqueue_kafka_", $series, "_total"), self.$name.get())),*]
+            /// The series, and by how much each has grown since the last call: members of a group in one process have the same ones.
+            pub(crate) fn growth(&self) -> [(&'static str, u64); [$($series),*].len()] {
+                [$((concat!("keyqueue_kafka_", $series, "_total"), self.$name.growth())),*]
             }
         }
     };
@@ -148,5 +160,23 @@ impl Shared {
     pub(crate) fn end(&self, stop: Stop) {
         *lock(&self.stop) = stop;
         self.bell.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // R7
+    fn series_get_what_a_count_has_grown_by() {
+        let counts = Counts::default();
+        for number in [3, 2, 0] {
+            counts.finished.add(number);
+            assert_eq!(
+                counts.growth()[0],
+                ("keyqueue_kafka_finished_total", number)
+            );
+        }
+        assert_eq!(counts.finished.get(), 5);
     }
 }

@@ -152,8 +152,8 @@ impl Status {
     /// Sets the series.
     pub(crate) fn show(&self, shared: &Shared) {
         let group = &shared.settings.group;
-        for (name, count) in shared.counts.series() {
-            counter!(name, "group" => group.clone()).absolute(count);
+        for (name, growth) in shared.counts.growth() {
+            counter!(name, "group" => group.clone()).increment(growth);
         }
         self.partitions
             .iter()
