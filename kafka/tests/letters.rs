@@ -4,7 +4,7 @@ mod common;
 
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Cluster, Knows, Notes, builder, cluster, produce, run, until};
@@ -173,6 +173,22 @@ async fn letters_hold_up_no_other_key(cluster: &Cluster, consumer: &Consumer, gi
     assert_eq!(given_up.len(), bad.len());
 }
 
+/// A limiter without a delay, and how often it was asked for one.
+struct NoDelay(Arc<AtomicUsize>);
+
+impl RateLimiter<Place> for NoDelay {
+    fn when(&self, _: &Place) -> Duration {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Duration::ZERO
+    }
+
+    fn forget(&self, _: &Place) {}
+
+    fn num_requeues(&self, _: &Place) -> u32 {
+        0
+    }
+}
+
 fn verdict(record: &Record, given_up: &Notes) -> Verdict<&'static str> {
     if record.payload() == Some(b"good") {
         return Verdict::Ok(Outcome::Done);
@@ -184,12 +200,16 @@ fn verdict(record: &Record, given_up: &Notes) -> Verdict<&'static str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
 async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key() {
     let (cluster, notes) = (without_letters(), Notes::default());
-    let given_up = notes.clone();
+    let (given_up, calls) = (notes.clone(), Arc::new(AtomicUsize::new(0)));
     let settings = builder(&cluster).dead_letters("dead").concurrency(1);
+    let settings = settings.backoff(NoDelay(Arc::clone(&calls)));
     let run = run(settings, move |record| ready(verdict(&record, &given_up)));
     letters_hold_up_no_other_key(&cluster, &run.consumer, &notes).await;
     let ended = run.end().await.expect("an end");
     assert_eq!((ended.finished, ended.dead_letters), (1, 8));
+    // Of eight keys, ten a second.
+    let calls = calls.load(Ordering::Relaxed);
+    assert!(calls < 5000, "{calls}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4

@@ -37,6 +37,8 @@ use crate::shared::Shared;
 
 /// The records of a key that are handled before others have their turn.
 pub(crate) const TURN: usize = 64;
+/// After which time at least it is looked again what has become of a letter.
+const LOOK: Duration = Duration::from_millis(100);
 /// The characters of an error that are kept: those of a letter have to fit in a message.
 const TEXT: usize = 8192;
 
@@ -217,7 +219,8 @@ async fn bury(shared: &Arc<Shared>, record: &Arc<Inner>, mut trouble: Trouble) -
     if record.tenure.is_revoked() || !record.tenure.holds(record) {
         return Next::Gone;
     }
-    again(shared, record, backoff(shared, record))
+    // A limiter may have no delay.
+    again(shared, record, backoff(shared, record).max(LOOK))
 }
 
 /// Writes the letter of a record and finishes that, or notes why the letter was refused.
