@@ -44,6 +44,8 @@ pub struct Remaining {
     /// Keys that are processing, dirty or not.
     pub processing: usize,
     /// Delays, retries included, that the shut-down dropped. Later calls report the same number.
+    /// [`drain_group`](crate::WorkQueue::drain_group) counts those that are pending instead. In a queue with values, a delay counts
+    /// only if it has a value to deliver: one that no delivery takes before.
     pub delayed: usize,
     /// Retries and requeues that were refused, because the queue was shut down (S11). Later calls report those, too.
     pub refused: usize,

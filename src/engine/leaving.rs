@@ -151,7 +151,11 @@ impl<K, V> Core<K, V> {
             let (phase, is_delayed) = (node.state.phase(), node.delay.due().is_some());
             (phase != State::Idle || is_delayed).then_some((phase, is_delayed))
         };
-        for (_, (phase, is_delayed)) in self.pin_group(group, look) {
+        for (Pinned(pin), (phase, is_delayed)) in &self.pin_group(group, look) {
+            let (phase, is_delayed) = match self.values() {
+                Some(values) if *is_delayed => self.look_for_delayed(values, pin),
+                _ => (*phase, *is_delayed),
+            };
             census.count(phase);
             census.delayed += usize::from(is_delayed);
         }

@@ -15,7 +15,7 @@
 //!
 //! The walk holds a mutex. A shut-down that is not the first waits for the walk, so it finds every
 //! key closed and every dropped delay counted. So does a worker whose retry is refused. No user code runs under
-//! the mutex.
+//! the mutex. In a queue with values a dropped delay counts only if it has a value to deliver.
 //!
 //! # Abandoning
 //!
@@ -259,6 +259,10 @@ impl<K, V> Core<K, V> {
         for shard in self.keys.shards() {
             shard.close(deliver, &mut census, |added| owed.push(added));
         }
+        let dropped = census.delayed;
+        if let (Some(values), true) = (self.values(), dropped > 0) {
+            census.delayed -= self.count_empty_delays(values);
+        }
         self.timer.clear(ended);
         self.closing.walked(&census);
         drop(walk);
@@ -277,7 +281,7 @@ impl<K, V> Core<K, V> {
             room.close();
         }
         if let Some(values) = self.values()
-            && census.delayed > 0
+            && dropped > 0
         {
             self.drop_receipts_of_delayed(values);
         }

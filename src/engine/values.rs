@@ -8,7 +8,7 @@ use crate::added::Added;
 use crate::engine::Core;
 use crate::engine::timing::Watch;
 use crate::fifo::groups::grouping::{Grouping, Ordered, Ready};
-use crate::keys::node::{Held, Pin, Queued};
+use crate::keys::node::{Held, Pin, Pinned, Queued};
 use crate::keys::state::{Begun, State};
 use crate::keys::visit::Census;
 use crate::values::Merger;
@@ -153,6 +153,28 @@ impl<K, V> Core<K, V> {
             }));
         });
         receipts
+    }
+
+    /// Returns the state of a pinned key, and whether a value waits for its delay: one that no delivery takes before.
+    pub(super) fn look_for_delayed(&self, values: &Merger<V>, pin: &Pin<K>) -> (State, bool) {
+        // Under the lock of the value: a put adds the key and writes the value in one step, and a delivery begins and takes it
+        // in one step.
+        let waiting = pin.carried(&values.carries).waiting.lock();
+        let phase = pin.phase();
+        let is_owed = matches!(phase, State::Queued | State::Dirty);
+        (phase, waiting.load.value.is_some() && !is_owed)
+    }
+
+    /// Returns how many of the delays that a shut-down has dropped have nothing to deliver.
+    pub(super) fn count_empty_delays(&self, values: &Merger<V>) -> usize {
+        let mut empty = 0;
+        for shard in self.keys.shards() {
+            let pins = shard.pinned(|node| node.delay.dropped().is_some());
+            drop(shard);
+            let is_empty = |pin: &&Pinned<K>| !self.look_for_delayed(values, &pin.0).1;
+            empty += pins.iter().filter(is_empty).count();
+        }
+        empty
     }
 
     /// Reports what the keys carry whose delays a shut-down has dropped.

@@ -1,5 +1,7 @@
 //! Values that wait for a delay (V1 to V3, with D3 to D6).
 
+use std::thread;
+
 use super::{assert_nothing_delivered, deliveries, timed_lists};
 use crate::common::timed::{HOUR, ms, secs};
 use keyqueue::{Added, DelayPolicy, State};
@@ -48,6 +50,46 @@ fn a_plain_add_delivers_the_delayed_value_now() {
     queue.entry("a").after(secs(1)).put(vec![1]);
     assert_eq!(queue.add("a"), Added::Queued);
     assert_eq!(deliveries(&queue), [("a", vec![1])]);
+}
+
+#[test] // S5 S12 V2
+fn a_shut_down_counts_no_delay_that_has_nothing_to_deliver() {
+    // A put takes the value of the delay with it, before the shut-down or in the drain.
+    for before in [true, false] {
+        let (queue, _time) = timed_lists(|builder| builder);
+        queue.entry("a").debounce(secs(1), HOUR).put(vec![1]);
+        queue.put("a", vec![2]);
+        if before {
+            assert_eq!(deliveries(&queue), [("a", vec![1, 2])]);
+        }
+        thread::scope(|scope| {
+            let drain = scope.spawn(|| queue.shut_down_with_drain());
+            while let Some(item) = queue.get() {
+                assert!(!before);
+                assert_eq!(*item.value(), [1, 2]);
+            }
+            let left = drain.join().unwrap();
+            assert!(left.is_nothing(), "{left}");
+        });
+        assert!(queue.shut_down().is_nothing());
+        assert!(queue.take_left().is_empty());
+    }
+
+    // What the delay of a key in hand has to deliver is counted, unless the key is dirty as well.
+    for (dirty, delayed) in [(false, 1), (true, 0)] {
+        let (queue, _time) = timed_lists(|builder| builder);
+        queue.put("a", vec![1]);
+        let item = queue.get().unwrap();
+        queue.entry("a").after(secs(1)).put(vec![2]);
+        queue.entry("b").after(secs(1)).add();
+        if dirty {
+            queue.put("a", vec![3]);
+        }
+        assert_eq!(queue.shut_down().delayed, delayed);
+        item.done();
+        assert_eq!(deliveries(&queue).len(), usize::from(dirty));
+        assert_eq!(queue.take_left().len(), delayed);
+    }
 }
 
 #[test] // V2

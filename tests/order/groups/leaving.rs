@@ -348,6 +348,27 @@ fn a_drain_of_a_group_says_what_is_left_of_it_and_of_no_other() {
     assert!(queue.drain_group(&"a", HOUR).unwrap().is_finished());
 }
 
+#[test] // G8 V2
+fn a_drain_of_a_group_counts_no_delay_that_has_nothing_to_deliver() {
+    let (queue, _) = lists(|builder| builder);
+    let left = || figures(queue.drain_group(&"a", ZERO).unwrap());
+    queue.entry(("a", 1)).after(HOUR).put(vec![1]);
+    assert_eq!(left(), (0, 0, 1));
+    queue.put(("a", 1), vec![2]);
+    assert_eq!(left(), (1, 0, 0));
+    let item = queue.get().unwrap();
+    assert_eq!(left(), (0, 1, 0));
+    queue.entry(("a", 1)).after(HOUR).put(vec![3]);
+    assert_eq!(left(), (0, 1, 1));
+    queue.put(("a", 1), vec![4]);
+    assert_eq!(left(), (0, 1, 0));
+    item.done();
+    assert_eq!(left(), (1, 0, 0));
+    assert_eq!(there(&queue).count(), 1);
+    assert!(queue.drain_group(&"a", ZERO).unwrap().is_nothing());
+    assert_eq!(queue.counts().delayed, 1);
+}
+
 #[test] // G8 C9
 fn a_drain_of_a_group_ends_with_the_last_of_its_keys_and_ends_no_other() {
     let (queue, _) = grouped(|builder| builder);

@@ -259,16 +259,16 @@ impl Lockstep<'_> {
                 assert_eq!(self.queue.clear(), self.model.clear());
             }
             ValueOp::ShutDown => {
-                self.queue.shut_down();
-                self.model.shut_down(false);
+                let left = self.queue.shut_down();
+                assert_eq!(left, self.model.shut_down(), "S5");
             }
             ValueOp::DrainNow => {
-                self.queue.drain_timeout(Duration::ZERO);
-                self.model.shut_down(self.setup.drain_delays);
+                let left = self.queue.drain_timeout(Duration::ZERO);
+                assert_eq!(left, self.model.drain_now(self.setup.drain_delays), "S5");
             }
             ValueOp::ShutDownNow => {
-                self.queue.shut_down_now();
-                self.model.shut_down_now();
+                let left = self.queue.shut_down_now();
+                assert_eq!(left, self.model.shut_down_now(), "S5 S8");
             }
             ValueOp::TakeLeft => {
                 let left = self.queue.take_left().into_iter();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keyqueue::{Added, Ended, LeftReason};
+use keyqueue::{Added, Ended, LeftReason, Remaining};
 
 use super::Verb;
 use crate::limit::{Limits, NaiveLimits, Span};
@@ -36,6 +36,8 @@ pub(super) struct Model {
     /// The keys whose values wait for a retry.
     retries: BTreeSet<u16>,
     ended: BTreeMap<u32, Ended>,
+    /// How many delays with a value to deliver a shut-down has dropped.
+    dropped: usize,
     capacity: Option<usize>,
 }
 
@@ -54,6 +56,7 @@ impl Model {
             loaded: BTreeMap::new(),
             retries: BTreeSet::new(),
             ended: BTreeMap::new(),
+            dropped: 0,
             capacity,
         }
     }
@@ -221,20 +224,45 @@ impl Model {
         cleared
     }
 
-    pub(super) fn shut_down(&mut self, deliver: bool) {
-        match deliver {
-            true => _ = self.keys.drain_now(),
-            false => _ = self.keys.shut_down(),
-        }
-        self.strand();
+    pub(super) fn shut_down(&mut self) -> Remaining {
+        self.count_dropped();
+        let left = self.keys.shut_down();
+        self.left(left)
     }
 
-    pub(super) fn shut_down_now(&mut self) {
-        _ = self.keys.shut_down_now();
+    pub(super) fn drain_now(&mut self, deliver: bool) -> Remaining {
+        if !deliver {
+            self.count_dropped();
+        }
+        let left = self.keys.drain_now();
+        self.left(left)
+    }
+
+    pub(super) fn shut_down_now(&mut self) -> Remaining {
+        self.count_dropped();
+        let left = self.keys.shut_down_now();
+        self.left(left)
+    }
+
+    /// Counts the delays that a shut-down drops, if it is the first.
+    fn count_dropped(&mut self) {
+        if !self.keys.is_shutting_down() {
+            let has_value = |key: &u16| self.waiting.get(key).is_some_and(|it| it.value.is_some());
+            let delayed = self.keys.delays.pending();
+            let delayed = delayed.filter(|key| has_value(key));
+            let delayed = delayed.filter(|key| !self.keys.will_be_delivered(**key));
+            self.dropped = delayed.count();
+        }
+    }
+
+    fn left(&mut self, mut left: Remaining) -> Remaining {
         self.strand();
+        left.delayed = self.dropped;
+        left
     }
 
     pub(super) fn take_left(&mut self) -> BTreeMap<u16, (Vec<u32>, LeftReason)> {
+        self.count_dropped();
         let left = self.keys.take_left().into_iter();
         self.strand();
         left.filter_map(|(key, reason)| Some((key, (self.waiting.remove(&key)?.value?, reason))))
