@@ -133,6 +133,9 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// this call, in the calling thread. With other queues it is harmless. See
     /// [`add_after`](Self::add_after) for an example.
     ///
+    /// Finds each delay that was set before, by a call that has returned. A worker has set the delay of a retry when its key is idle
+    /// again.
+    ///
     /// In a queue with [`group_by`](crate::Builder::group_by), keys whose delays two threads end at the same time
     /// may come out in either order.
     pub fn fire_due(&self) -> usize {

@@ -102,6 +102,9 @@ impl<K, V> KeySnapshot<'_, K, V> {
     }
 
     /// Returns the time until its pending delay ends: zero if it is due, `None` if none is pending.
+    ///
+    /// The call that sets the delay may not have returned yet, and [`fire_due`](WorkQueue::fire_due) may not find the delay
+    /// until then. A worker has set that of a retry when the key is [idle](State::Idle) again.
     #[must_use]
     pub fn due_in(&self) -> Option<Duration> {
         self.due_in

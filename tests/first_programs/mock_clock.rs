@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Job, Outcome, Workers};
-use keyqueue::{Added, Clock, WorkQueue};
+use keyqueue::{Added, Clock, State, WorkQueue};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -53,6 +53,37 @@ fn a_running_program_checks_every_ten_minutes() -> Result<(), Box<dyn std::error
         time.advance(9 * MINUTE);
         assert!(checks.recv_timeout(Duration::from_millis(5)).is_err());
         time.advance(MINUTE);
+    }
+    queue.shut_down();
+    running.join();
+    Ok(())
+}
+
+#[test]
+fn each_retry_of_a_running_program_ends_when_the_test_says_so()
+-> Result<(), Box<dyn std::error::Error>> {
+    let (clock, time) = Clock::mock();
+    let limiter = ItemExponentialFailure::new(MINUTE, MINUTE)?;
+    let queue = WorkQueue::builder()
+        .rate_limiter(limiter)
+        .clock(clock)
+        .manual_timers()
+        .build()?;
+    let running = Workers::new(&queue)
+        .concurrency(1)
+        .spawn(|_: Job<'_, &str>| Err::<(), _>("no route to host"))?;
+    queue.add("host");
+    for _ in 0..1000 {
+        let waits = || {
+            let keys = queue.snapshot();
+            keys.iter()
+                .any(|key| key.state() == State::Idle && key.due_in() == Some(MINUTE))
+        };
+        while !waits() {
+            thread::yield_now();
+        }
+        time.advance(MINUTE);
+        assert_eq!(queue.fire_due(), 1);
     }
     queue.shut_down();
     running.join();
