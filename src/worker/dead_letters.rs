@@ -59,7 +59,7 @@ pub struct Letter<K, V = ()> {
     pub key: KeyHandle<K, V>,
     /// The value; `None` if the function took it, and in a queue without values.
     pub value: Option<Arc<V>>,
-    /// The last failure, as text.
+    /// The last failure, as text, written with `{:#}`.
     pub error: String,
     /// Why it was given up the last time.
     pub reason: Reason,

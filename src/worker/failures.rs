@@ -50,7 +50,7 @@ pub struct Failures<K, V = ()>(pub(super) Arc<ByKey<K, V, LastFailure>>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LastFailure {
-    /// The error as text; its first 4096 bytes.
+    /// The error as text, written with `{:#}`; its first 4096 bytes.
     pub error: String,
     /// The number of the try that failed, from 1.
     pub attempt: u32,
@@ -131,7 +131,7 @@ impl Write for Beginning {
 fn beginning(text: &impl fmt::Display) -> String {
     let mut beginning = Beginning(String::new());
     // An error says that there was more, or comes from the text itself.
-    let _ = write!(beginning, "{text}");
+    let _ = write!(beginning, "{text:#}");
     beginning.0
 }
 

@@ -256,7 +256,7 @@ impl<K, V> Store<K, V> {
     {
         assert_unlocked();
         let now = SystemTime::now();
-        let error = catch_panic(|| given_up.failure.to_string());
+        let error = catch_panic(|| format!("{:#}", given_up.failure));
         let letter = Letter {
             id: 0,
             key,

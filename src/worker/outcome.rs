@@ -130,7 +130,9 @@ impl<E> From<Result<Outcome, E>> for Verdict<E> {
     note = "to drop the value of a `Result`, write `.map(drop)`"
 )]
 pub trait IntoVerdict {
-    /// The error, which hooks and traces get. Traces write it.
+    /// The error, which hooks get. Traces, [`Failures`](super::Failures) and [dead letters](super::DeadLetters) write it with
+    /// `{:#}`, because an `anyhow::Error` writes its causes only then. Most errors are the same with `{}`; one that takes
+    /// several lines with `{:#}`, such as a JSON value, needs a wrapper.
     type Error: fmt::Display;
 
     /// Converts the value to a verdict.
@@ -194,7 +196,7 @@ impl<E: fmt::Display> IntoVerdict for Verdict<E> {
     note = "for each it may return a `Vec` of these, or a `Result` of such a `Vec`"
 )]
 pub trait IntoVerdicts {
-    /// The error, which hooks and traces get. Traces write it.
+    /// The error, as that of an [`IntoVerdict`].
     type Error: fmt::Display;
 
     /// Converts the value to a verdict for each job.
@@ -271,11 +273,13 @@ pub struct Failed<'f, E> {
     pub next: Option<Duration>,
 }
 
-/// Writes the failure, and what follows: `no route to host (attempt 2, the next in 10ms)`.
+/// Writes the failure, with `{:#}` as that writes it, and what follows: `no route to host (attempt 2, the next in 10ms)`.
 impl<E: fmt::Display> fmt::Display for Failed<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (attempt {}, ", self.failure, self.attempt)?;
+        self.failure.fmt(f)?;
+        write!(f, " (attempt {}, ", self.attempt)?;
         match self.next {
+            Some(Duration::ZERO) => f.write_str("the next immediately)"),
             Some(next) => write!(f, "the next in {next:?})"),
             None => f.write_str("given up)"),
         }
@@ -354,10 +358,11 @@ impl<E: Error, V: fmt::Debug> Error for GivenUp<E, V> {
     }
 }
 
-/// Writes the last failure and the number of retries: `no route to host (retries: 5)`.
+/// Writes the last failure, with `{:#}` as that writes it, and the number of retries: `no route to host (retries: 5)`.
 impl<E: fmt::Display, V> fmt::Display for GivenUp<E, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (retries: {}", self.failure, self.retries)?;
+        self.failure.fmt(f)?;
+        write!(f, " (retries: {}", self.retries)?;
         match self.reason {
             Reason::MaxRetries => f.write_str(")"),
             reason => write!(f, ", {reason})"),

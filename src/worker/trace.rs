@@ -115,7 +115,7 @@ pub(super) fn batch_failed<E: fmt::Display>(keys: usize, said: &Said<E>) {
         Err(message) => message,
     };
     let _ = catch_panic(|| {
-        warn!(target: "keyqueue", keys, error = %error, "the batch failed, and is tried in parts");
+        warn!(target: "keyqueue", keys, error = format_args!("{error:#}"), "the batch failed, and is tried in parts");
     });
 }
 
@@ -133,7 +133,7 @@ impl<K, V, E: fmt::Display> Loop<'_, K, V, E> {
             warn!(
                 target: "keyqueue",
                 key = self.written(key).map(field::display),
-                error = %failed.failure,
+                error = format_args!("{:#}", failed.failure),
                 attempt = failed.attempt,
                 next_delay_seconds = failed.next.map(|next| next.as_secs_f64()),
                 "the key failed",
@@ -154,7 +154,7 @@ impl<K, V, E: fmt::Display> Loop<'_, K, V, E> {
             warn!(
                 target: "keyqueue",
                 key = self.written(key).map(field::display),
-                error = %given_up.failure,
+                error = format_args!("{:#}", given_up.failure),
                 reason,
                 retries = given_up.retries,
                 "the key is given up",

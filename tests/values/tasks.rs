@@ -120,7 +120,7 @@ fn every_setting_goes_with_values() {
     assert_eq!(
         reports.into_inner().unwrap(),
         [
-            "a: 2 (attempt 1, the next in 0ns)",
+            "a: 2 (attempt 1, the next immediately)",
             "a: 3 (attempt 2, given up)",
             "a: 3 (retries: 1)"
         ]

@@ -198,7 +198,7 @@ fn a_function_gives_up_and_retries_after_a_delay_beside_ok_and_the_question_mark
             "1: gone (attempt 1, given up)",
             "2: busy (attempt 1, the next in 1ms)",
             "2: busy (attempt 2, given up)",
-            "3: invalid digit found in string (attempt 1, the next in 0ns)",
+            "3: invalid digit found in string (attempt 1, the next immediately)",
             "3: invalid digit found in string (attempt 2, given up)",
             "5: AS TEXT (attempt 1, given up)",
         ];

@@ -104,7 +104,7 @@ fn a_value_that_is_taken_and_fails_delays_nothing_and_counts_for_no_other_one() 
                 Verdict::Retry("no")
             });
             let failed = [
-                "no (attempt 1, the next in 0ns)",
+                "no (attempt 1, the next immediately)",
                 "no (attempt 2, given up)",
                 "no (attempt 1, given up)",
                 "no (attempt 1, given up)",

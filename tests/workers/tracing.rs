@@ -9,7 +9,7 @@ use crate::common::poll_until_idle;
 use crate::common::timed::built;
 use keyqueue::WorkQueue;
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Job, Outcome, Workers};
+use keyqueue::worker::{DeadLetters, Failed, Failures, Job, Outcome, Verdict, Workers};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Subscriber};
@@ -257,6 +257,65 @@ fn a_batch_that_fails_as_a_whole_has_an_event_and_each_of_its_keys_a_span() {
     let spans = collected.spans.lock().unwrap();
     let outcomes: Vec<_> = spans.iter().map(|span| span.get("outcome")).collect();
     assert_eq!(outcomes, ["given_up", "done"]);
+}
+
+/// An error whose cause is written with `{:#}` alone, as that of an `anyhow::Error`.
+struct Caused;
+
+impl fmt::Display for Caused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = if f.alternate() { ": link down" } else { "" };
+        write!(f, "no route{cause}")
+    }
+}
+
+#[test] // W7 W10 X1 X2
+fn the_cause_of_an_error_is_in_each_record_and_in_a_report_that_is_written_with_it() {
+    let said = Mutex::new(Vec::new());
+    let collected = collect(|| {
+        let limiter = ItemExponentialFailure::new(Duration::from_millis(5), Duration::MAX).unwrap();
+        let (queue, _time) = built(|builder| builder.rate_limiter(limiter));
+        queue.add_all([1, 2]);
+        let failures = Failures::new(1).unwrap();
+        let letters = DeadLetters::new(1).unwrap();
+        let workers = Workers::new(&queue)
+            .concurrency(1)
+            .failures(&failures)
+            .dead_letters(&letters)
+            .on_error(|_, failed: &Failed<'_, Caused>| {
+                let texts = [format!("{failed}"), format!("{failed:#}")];
+                said.lock().unwrap().extend(texts);
+            })
+            .on_give_up(|_, given_up| {
+                let texts = [format!("{given_up}"), format!("{given_up:#}")];
+                said.lock().unwrap().extend(texts);
+            });
+        let run = workers.run_batches_async(2, async |jobs: Vec<Job<'_, u64>>| {
+            match jobs.len() == 1 && *jobs[0] == 2 {
+                true => Verdict::GiveUp(Caused),
+                false => Verdict::Retry(Caused),
+            }
+        });
+        let mut run = Box::pin(run);
+        assert!(poll_until_idle(&mut run).is_pending());
+        let error = failures.of(&queue.snapshot()[0]).map(|it| it.error);
+        assert_eq!(error.as_deref(), Some("no route: link down"));
+        assert_eq!(letters.list()[0].error, "no route: link down");
+        queue.shut_down();
+        assert!(poll_until_idle(&mut run).is_ready());
+    });
+    let expected = [
+        "no route (attempt 1, the next in 5ms)",
+        "no route: link down (attempt 1, the next in 5ms)",
+        "no route (attempt 1, given up)",
+        "no route: link down (attempt 1, given up)",
+        "no route (retries: 0, the next dropped by the shut-down)",
+        "no route: link down (retries: 0, the next dropped by the shut-down)",
+    ];
+    assert_eq!(said.into_inner().unwrap(), expected);
+    let events = collected.events.lock().unwrap();
+    let errors: Vec<_> = events.iter().map(|event| event.1.get("error")).collect();
+    assert_eq!(errors, ["no route: link down"; 5]);
 }
 
 /// An error that must not be written.
