@@ -27,6 +27,7 @@
 //!
 //! | event | what becomes of the messages |
 //! | --- | --- |
+//! | the list is empty | there are none: the key is done, and its failures are forgotten |
 //! | the function panics | as an error |
 //! | it fails, requeues or is cancelled, and has taken its message out of the value | that is lost, as a job alone loses it, and counts as given up; the rest goes back, from its first try |
 //! | the future is cancelled | all go back in order, the message that was tried before the rest; after a shut-down they are left. With `requeue_cancelled(false)` that message is done, and the rest goes back, from its first try |
@@ -41,7 +42,7 @@
 //! was given up that the key had in hand then, and otherwise as they always do.
 //!
 //! What iterators of the list do is user code. A panic of theirs is caught, and loses the messages that they have, which count
-//! as given up.
+//! as given up. If that is all that the key has, its failures are forgotten.
 
 use std::fmt;
 use std::iter;
@@ -258,7 +259,8 @@ impl<K, V, E> Workers<'_, K, V, E> {
     ///
     /// `turn` is how many messages of a key are tried in a row, above 0, or for how long, or both; at least one is tried. If some
     /// are left then, they go back in front of those that were put since the delivery, and the key goes to the tail of the queue.
-    /// In a queue that is shut down the turn goes on, since the key would be refused.
+    /// In a queue that is shut down the turn goes on, since the key would be refused. A key whose list is empty is done, and its
+    /// failures are forgotten.
     ///
     /// A [receipt](crate::Receipt) ends when all messages that the key had in hand are done or given up: as
     /// [`GivenUp`](crate::Ended::GivenUp) if one of them was given up. A shut-down that drops a retry reports all messages of the
@@ -351,6 +353,11 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
         });
         let most = turn.messages;
         let is_loaded = rest.load(item);
+        if !is_loaded {
+            // The message that has failed before is gone.
+            self.forget_last(item);
+            self.forget(item);
+        }
         (rest, Begun { tried, most, until }, is_loaded)
     }
 

@@ -104,13 +104,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         said: Said<E>,
         (span, began): (&Span, Epoch),
     ) -> Option<Report<'a>> {
-        if let Some(on_give_up) = &self.on_give_up {
-            // The drop of an earlier failure is user code.
-            let _ = catch_panic(|| on_give_up.pending().forget(item));
-        }
-        if let Some(failures) = &self.failures {
-            let _ = catch_panic(|| failures.0.forget(item));
-        }
+        self.forget_last(item);
         let (failure, retry) = match said {
             Ok(Verdict::Ok(outcome)) => match self.succeeded(item, rest, outcome, span) {
                 Ok(()) => return None,
@@ -203,8 +197,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             Ok((retries, _)) if self.max_retries.is_some_and(|max| retries >= max) => {
                 Err(Reason::MaxRetries)
             }
-            Ok((_, counted)) if self.is_crowded_out(item, began, counted) => Err(Reason::Crowded),
-            Ok(_) => {
+            Ok((_, counted)) => {
                 rest.join(item);
                 if matches!(item.loaded(), Some(None)) {
                     // The function has taken all that was tried, and nothing is behind it. What has come meanwhile is
@@ -213,7 +206,10 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
                     self.forget(item);
                     return Ok(None);
                 }
-                let retried = self.retry(item, after);
+                let retried = match self.is_crowded_out(item, began, counted) {
+                    true => Err(Reason::Crowded),
+                    false => self.retry(item, after),
+                };
                 if retried.is_err() {
                     rest.part(item);
                 } else if rest.has_lost_its_front() {
@@ -391,9 +387,20 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         retries.map_or(0, |retries| retries.num_requeues(key))
     }
 
+    /// Forgets the last failure of a key, of which a retry was pending. Never panics.
+    pub(super) fn forget_last(&self, item: &Item<'_, K, V>) {
+        // The drop of that failure is user code.
+        if let Some(on_give_up) = &self.on_give_up {
+            let _ = catch_panic(|| on_give_up.pending().forget(item));
+        }
+        if let Some(failures) = &self.failures {
+            let _ = catch_panic(|| failures.0.forget(item));
+        }
+    }
+
     /// Forgets the key's failures and retries. Never panics, so the caller continues even if the
     /// limiter panics.
-    fn forget(&self, key: &K) {
+    pub(super) fn forget(&self, key: &K) {
         let _ = catch_panic(|| {
             if let Some(retries) = self.retries.get() {
                 retries.forget(key);

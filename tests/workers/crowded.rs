@@ -9,7 +9,7 @@ use crate::common::timed::{HOUR, built};
 use crate::common::{Task, eventually, scaled, watchdog};
 use keyqueue::limiter::{ItemExponentialFailure, ItemFastSlow};
 use keyqueue::worker::{DeadLetters, GivenUp, Job, Reason, Workers};
-use keyqueue::{WorkQueue, merge};
+use keyqueue::{Clock, WorkQueue, merge};
 
 const CAPACITY: usize = 100;
 
@@ -327,4 +327,44 @@ fn a_key_that_is_crowded_out_is_reported_or_kept_and_without_either_it_is_retrie
             .all(|letter| letter.reason == Reason::Crowded)
     );
     assert_eq!(crowd(None, false), (Vec::new(), 2));
+}
+
+#[test] // B5 W9
+fn a_value_that_is_taken_is_not_crowded_out() {
+    for (takes, each) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (clock, time) = Clock::mock();
+        let backoff = ItemFastSlow::new(HOUR, HOUR, 1).unwrap();
+        let queue = WorkQueue::builder().capacity(2).rate_limiter(backoff);
+        let queue = queue.clock(clock).manual_timers().merge(merge::append);
+        let queue: WorkQueue<u64, Vec<u8>> = queue.build().unwrap();
+        let given_up = Mutex::new(Vec::new());
+        let workers = Workers::new(&queue).concurrency(1);
+        let workers = workers.on_give_up(|key, why: GivenUp<&str, Vec<u8>>| {
+            given_up.lock().unwrap().push((*key, why.reason));
+        });
+        let workers = if each { workers.each(9) } else { workers };
+        let work = workers.run_async(async |mut job: Job<'_, u64, Vec<u8>>| {
+            if *job == 3 {
+                return Ok(());
+            }
+            if takes && *job == 4 && job.attempt() > 1 {
+                drop(job.take());
+            }
+            Err("no")
+        });
+        let mut work = Task::waiting(Box::pin(work));
+        queue.put_all([1, 2, 5, 4, 3].map(|key| (key, vec![0])));
+        assert!(work.is_idle());
+        time.advance(HOUR);
+        queue.fire_due();
+        assert!(work.is_idle());
+        drop(work);
+        let given_up = given_up.into_inner().unwrap();
+        let expected = if takes {
+            vec![]
+        } else {
+            vec![(4, Reason::Crowded)]
+        };
+        assert_eq!(given_up, expected, "{each}");
+    }
 }
