@@ -97,6 +97,23 @@ fn a_retry_and_a_put_beside_a_call_that_takes_their_group_back() {
     });
 }
 
+/// S12, C5. The value for which a key in hand is dirty is taken back beside the end of the delivery: the key is idle then, or was
+/// queued and is taken.
+#[test]
+fn a_value_of_a_key_in_hand_that_is_taken_back_with_its_group_beside_a_done() {
+    check("leaving_dirty", 3, || {
+        let (queue, _time) = grouped();
+        queue.put(1, bag(1));
+        let item = queue.try_get().unwrap();
+        queue.put(1, bag(2));
+        let taker = spawn_with(&queue, take);
+        item.done();
+        let all = taker.join().unwrap();
+        assert_eq!([all, drain(&queue).concat()].concat(), [2]);
+        assert_eq!(queue.put(1, bag(3)), Added::Queued, "idle");
+    });
+}
+
 /// C2, C5. A group is taken back beside an add and a getter: its key is delivered or taken, once for each add that queued it.
 #[test]
 fn a_group_that_is_taken_back_beside_an_add_and_a_getter() {

@@ -238,6 +238,29 @@ fn a_removal_beside_a_done() {
     });
 }
 
+/// S1, S2, S12. A key that is dirty for the value is closed with it, or without: it is delivered once, or not at all, and a getter
+/// that waits ends. If its delivery is counted and never comes, the getter waits forever.
+#[test]
+fn a_removal_of_the_value_of_a_dirty_key_beside_a_shut_down() {
+    check("remove_close", 3, || {
+        let queue = values(|builder| builder);
+        queue.put(1, bag(1));
+        let item = held(&queue, &[1]);
+        queue.put(1, bag(2));
+        let remover = spawn_with(&queue, |queue| {
+            let mut all = queue.remove(&1).map(|mut bag| bag.touch());
+            while let Some(mut item) = queue.get() {
+                assert_eq!(all.replace(item.value_mut().touch()), None);
+            }
+            all
+        });
+        queue.shut_down();
+        item.done();
+        assert_eq!(remover.join().unwrap(), Some(vec![2]));
+        assert!(queue.shut_down_with_drain().is_nothing());
+    });
+}
+
 /// V2. What is taken back and put again at the same time.
 #[test]
 fn a_removal_beside_a_put() {

@@ -6,9 +6,10 @@
 //! # Taking back
 //!
 //! First what waits for a delay, a retry or the end of a delivery, then what is queued: a key only moves from the former to the
-//! latter by itself, so one that moves in between is found. Each key is taken in one step with others: its delay under the
-//! lock of its value or of its shard, as a cancel does; its entry under the lock of the groups, as a getter does. A worker that
-//! holds a key may put it back after the walk.
+//! latter by itself, so one that moves in between is found. But a thread that ends a delay holds the key for a moment before the
+//! key is in its group: a call finds neither then. Each key is taken in one step with others: its delay under the lock of its
+//! value or of its shard, as a cancel does; its entry under the lock of the groups, as a getter does. A key in hand that is
+//! dirty for the value that is taken is processing then. A worker that holds a key may put it back after the walk.
 //!
 //! # The end
 //!
@@ -104,22 +105,15 @@ impl<K, V> Core<K, V> {
 
     fn take_value(&self, values: &Merger<V>, pin: &Pin<K>) -> Option<(Option<V>, LeftReason)> {
         let waiting = pin.carried(&values.carries).waiting.lock();
-        let is_delayed = pin.delay().cancel().is_some();
-        let load = match pin.phase() {
+        let reason = match self.withdraw(pin, &waiting) {
             // It goes with the entry.
-            State::Queued => None,
-            _ => Some(values.take(waiting)),
+            (State::Queued, _) => return None,
+            (State::Idle | State::Processing, true) => LeftReason::Delayed,
+            _ => LeftReason::Queued,
         };
-        if is_delayed {
-            self.note_cancelled();
-        }
-        let mut load = load?;
+        let mut load = values.take(waiting);
         let value = load.value.take();
         load.end(Some(Ended::Dropped));
-        let reason = match is_delayed {
-            true => LeftReason::Delayed,
-            false => LeftReason::Queued,
-        };
         value.map(|value| (Some(value), reason))
     }
 

@@ -8,6 +8,7 @@ use crate::added::Added;
 use crate::engine::Core;
 use crate::engine::timing::Watch;
 use crate::fifo::groups::grouping::{Grouping, Ordered, Ready};
+use crate::keys::carried::Waiting;
 use crate::keys::node::{Held, Pin, Pinned, Queued};
 use crate::keys::state::{Begun, State};
 use crate::keys::visit::Census;
@@ -183,6 +184,24 @@ impl<K, V> Core<K, V> {
         self.for_each_pinned(&undelivered, |pin| {
             drop(values.take_receipts(pin, || undelivered.contains(&pin.phase())));
         });
+    }
+
+    /// Withdraws a pinned key, before the caller takes its value, which it has locked: cancels the pending delay, and makes a key
+    /// that is dirty for the value processing. Returns the state until then, and whether there was a delay.
+    pub(crate) fn withdraw(&self, pin: &Pin<K>, waiting: &Waiting<V>) -> (State, bool) {
+        // A delay that is just ending may still add the key: then its delivery finds no value, and nothing is delivered.
+        let is_delayed = pin.delay().cancel().is_some();
+        // An add without a value is served by the next delivery, as before.
+        let was_dirty = waiting.load.value.is_some() && pin.state().end_dirty().is_some();
+        // A worker may have finished a dirty key before that: it is queued then.
+        let phase = match was_dirty {
+            true => State::Dirty,
+            false => pin.phase(),
+        };
+        if is_delayed {
+            self.note_cancelled();
+        }
+        (phase, is_delayed)
     }
 
     /// Cancels the pending delay of the pinned key, with what it carries unless that is also queued.

@@ -16,7 +16,8 @@ where
     /// delivered for it any more, and its pending delay is cancelled. The value of a delivery in
     /// progress is left alone.
     ///
-    /// The key's place in the queue stays until it is reached, so [`len`](crate::WorkQueue::len)
+    /// A key that is processing, and was to be delivered again for that value, is not. The place of a queued key stays until it
+    /// is reached, so [`len`](crate::WorkQueue::len)
     /// counts the key until then, and a value that is put before takes the same place.
     ///
     /// Returns `None` in a queue without values.
@@ -52,9 +53,7 @@ where
             .lock(hash)
             .pin(hash, |known| known.borrow() == key)?;
         let waiting = pin.carried(&merger.carries).waiting.lock();
-        if pin.delay().cancel().is_some() {
-            core.note_cancelled();
-        }
+        core.withdraw(&pin, &waiting);
         let load = merger.take(waiting);
         pin.unpin();
         load.value

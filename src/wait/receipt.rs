@@ -54,8 +54,8 @@ pub enum Ended {
     Done,
     /// The worker loop gave the key up, or a panic dropped the item.
     GivenUp,
-    /// A shut-down, a cancel or a clear dropped the add before it was delivered, or the queue
-    /// refused it.
+    /// A shut-down, or a call that takes back what waits, such as [`cancel`](crate::WorkQueue::cancel) or
+    /// [`take_group`](crate::WorkQueue::take_group), dropped the add before it was delivered, or the queue refused it.
     Dropped,
 }
 

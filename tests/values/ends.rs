@@ -163,6 +163,36 @@ fn remove_takes_back_what_waits_in_each_state() {
     assert!(queue.shut_down_with_drain().is_nothing());
 }
 
+#[test] // V2 C5 S2
+fn a_key_in_hand_whose_newer_value_is_removed_is_not_delivered_for_it() {
+    let (queue, _time) = timed_lists(|builder| builder);
+    queue.put("a", vec![1]);
+    let item = queue.get().unwrap();
+    queue.put("a", vec![2]);
+    assert_eq!(queue.remove("a"), Some(vec![2]));
+    assert_eq!(queue.state(&"a"), Some(State::Processing));
+    // Nothing ends its back-off.
+    assert_eq!(item.retry_after(HOUR), Added::Delayed);
+    assert_eq!((queue.len(), queue.state(&"a")), (0, Some(State::Idle)));
+    // An add without a value stays.
+    queue.put("b", vec![3]);
+    let item = queue.get().unwrap();
+    queue.add("b");
+    assert_eq!(queue.remove("b"), None);
+    assert_eq!(queue.state(&"b"), Some(State::Dirty));
+    assert_eq!(item.retry_after(HOUR), Added::Delayed);
+    assert_eq!(deliveries(&queue), [("b", vec![3])]);
+    // After a shut-down the delivery is counted, and ends without a value.
+    queue.put("c", vec![4]);
+    let item = queue.get().unwrap();
+    queue.put("c", vec![5]);
+    queue.shut_down();
+    assert_eq!(queue.remove("c"), Some(vec![5]));
+    item.done();
+    assert!(queue.get().is_none());
+    assert!(queue.drain_timeout(Duration::ZERO).is_finished());
+}
+
 #[test] // V2
 fn clear_drops_what_is_queued_and_nothing_else() {
     let alive = Alive::default();

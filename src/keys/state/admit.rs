@@ -29,14 +29,17 @@ impl KeyState {
         self.0.fetch_and(!RETRY, Ordering::Relaxed);
     }
 
-    /// Takes back that adds have made the key dirty, which wait for its retry. Does nothing once a shut-down has closed the
-    /// key. Returns the level of a key that was dirty. The caller holds the key, and the lock of its shard, as these adds do.
+    /// Takes back that adds have made the key dirty: they wait for its retry, or their value is taken back. Does nothing if the
+    /// key is queued, or once a shut-down has closed it. Returns the level of a key that was dirty. The caller has the lock of
+    /// the shard, or that of the key's value, as these adds do.
     pub(crate) fn end_dirty(&self) -> Option<Level> {
         let end = |word| {
-            let is_dirty = Word(word).is(DIRTY) && !Word(word).is(CLOSED);
+            let is_open = !Word(word).is(CLOSED);
+            let is_dirty = Word(word).phase() == State::Dirty && is_open;
             is_dirty.then_some(word & !(DIRTY | RETRY))
         };
-        // Ordering: Relaxed, both; the lock orders this after the adds, and before the end of the retry.
+        // Ordering: Relaxed, both; the lock orders this after the adds, and before the end of the retry. What the adds have
+        // released goes on to the next delivery, as this is a read-modify-write.
         let was = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, end)

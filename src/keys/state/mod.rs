@@ -21,7 +21,8 @@
 //! abandon clears dirty        processing-dirty -> processing    only once closed
 //!         sets abandoned      queued: its `begin` delivers nothing
 //! readd   sets dirty          processing -> processing-dirty    only once closed, by the worker in a drain
-//! end_dirty  clears dirty     processing-dirty -> processing    only before that, by the worker, whose retry adds wait for
+//! end_dirty  clears dirty     processing-dirty -> processing    only before that, by the worker, whose retry adds wait for, or
+//!                             by a thread that takes the value back for which the key is dirty
 //! ```
 //!
 //! `retry` says that a failure has made the key queued or dirty. The thread that has begun the delivery clears it

@@ -201,6 +201,34 @@ fn values_are_taken_back_with_their_keys_and_the_one_of_a_delivery_is_not() {
     }
 }
 
+#[test] // G8 V2 S12
+fn a_key_in_hand_whose_newer_value_is_taken_back_is_idle_when_it_is_done() {
+    let (queue, _) = lists(|builder| builder);
+    for number in 0..3 {
+        queue.put(("a", number), vec![1]);
+    }
+    let mut items = queue.get_batch(3).unwrap().into_iter();
+    queue.put(("a", 0), vec![2]);
+    queue.entry(("a", 1)).after(HOUR).put(vec![3]);
+    queue.put(("a", 1), vec![4]);
+    queue.entry(("a", 2)).after(HOUR).put(vec![5]);
+    // The last of two reasons.
+    let expected = [
+        (0, Some(vec![2]), LeftReason::Queued),
+        (1, Some(vec![3, 4]), LeftReason::Queued),
+        (2, Some(vec![5]), LeftReason::Delayed),
+    ];
+    assert_eq!(sorted(queue.take_group(&"a")), expected);
+    items.by_ref().take(2).for_each(keyqueue::Item::done);
+    assert_eq!(
+        (queue.len(), queue.state(&("a", 0)), queue.state(&("a", 1))),
+        (0, None, None)
+    );
+    // No back-off is cut short.
+    assert_eq!(items.next().unwrap().retry_after(HOUR), Added::Delayed);
+    assert_eq!(queue.state(&("a", 2)), Some(State::Idle));
+}
+
 #[test] // G8 S14
 fn groups_of_another_type_are_refused() {
     let (queue, _) = grouped(|builder| builder);

@@ -337,6 +337,13 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         self.queued.is_empty() && !self.has_ended()
     }
 
+    /// A key that is dirty is not, unless the queue is shut down.
+    pub(crate) fn end_dirty(&mut self, key: K) {
+        if !self.shut_down && self.dirty.remove(&key).is_some() {
+            self.since.waits(key);
+        }
+    }
+
     pub fn done(&mut self, key: K) {
         let held = self.processing.remove(&key);
         assert!(held.is_some(), "done with a key not held");

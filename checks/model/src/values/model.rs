@@ -120,6 +120,9 @@ impl Model {
         self.keys.delays.cancel(key);
         self.retries.remove(&key);
         let load = self.waiting.remove(&key)?;
+        if load.value.is_some() {
+            self.keys.end_dirty(key);
+        }
         self.end(&load.receipts, Ended::Dropped);
         load.value
     }
