@@ -7,6 +7,7 @@ mod leaving;
 mod limits;
 mod longest;
 mod rates;
+mod taken;
 mod turns;
 
 use crate::common::there;

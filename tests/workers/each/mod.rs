@@ -1,6 +1,8 @@
 //! Workers that try the messages of a key one by one (W11): the table in `src/worker/each.rs`. Here what becomes of messages by what the
-//! function returns; [`ends`] has what is cancelled, reported, aborted or panics, and [`random`] both in random runs.
+//! function returns; [`ends`] has what is cancelled, reported, aborted or panics, [`cleared`] what is cleared away, and [`random`]
+//! both in random runs.
 
+mod cleared;
 mod ends;
 mod random;
 
@@ -18,9 +20,7 @@ use crate::common::timed::{HOUR, ms, secs};
 use crate::common::{poll, poll_until_idle, scaled, watchdog};
 use crate::jobs::{WAYS, Way};
 use keyqueue::limiter::{ItemExponentialFailure, ItemFastSlow, NoLimit, RateLimiter};
-use keyqueue::worker::{
-    DeadLetters, Failures, GivenUp, IntoVerdict, Job, Outcome, Turn, Verdict, Workers,
-};
+use keyqueue::worker::{DeadLetters, GivenUp, IntoVerdict, Job, Outcome, Turn, Verdict, Workers};
 use keyqueue::{
     Added, Builder, Clock, Ended, LeftReason, MockClock, Receipt, UpTo, WorkQueue, merge,
 };
@@ -136,65 +136,6 @@ fn tries_are_counted_for_a_message_and_only_the_one_at_the_front_is_given_up() {
             (Some(&vec![2]), 3)
         );
         assert_eq!(queue.take_left(), []);
-    }
-}
-
-#[test] // W11 X2
-fn a_list_that_is_cleared_takes_the_failures_of_its_messages_with_it() {
-    for way in WAYS {
-        let (queue, _) = lists(|builder| {
-            let backoff = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
-            builder.rate_limiter(backoff)
-        });
-        queue.put(1, vec![1]);
-        let failures = Failures::new(1).unwrap();
-        let (changing, kept) = (Arc::clone(&queue), failures.clone());
-        let (looks, seen) = logs();
-        let look = move || {
-            let said = format!("{} {}", kept.len(), changing.num_requeues(&1));
-            log(&looks, said);
-        };
-        let changing = Arc::clone(&queue);
-        let tries = run(
-            *way,
-            &queue,
-            1,
-            |workers| {
-                let workers = workers.concurrency(1).max_retries(1);
-                workers.failures(&failures)
-            },
-            move |number, job| match (number, job.attempt()) {
-                (1, 1) => {
-                    // For what follows this try, one after the other.
-                    changing.put(2, vec![0]);
-                    Err("no")
-                }
-                (0, _) => {
-                    look();
-                    changing.entry(1).update(Vec::clear);
-                    changing.put(3, vec![7]);
-                    Ok(())
-                }
-                (7, _) => {
-                    look();
-                    changing.put(1, vec![2]);
-                    changing.put(4, vec![8]);
-                    Ok(())
-                }
-                (2, _) => Err("no"),
-                _ => Ok(_ = changing.shut_down()),
-            },
-        );
-        let expected = [
-            "1 at 1",
-            "0 at 1",
-            "7 at 1",
-            "2 at 1",
-            "8 at 1",
-            "Dropped [2]",
-        ];
-        assert_eq!(tries, expected, "{way:?}");
-        assert_eq!(taken(&seen), ["1 1", "0 0"], "{way:?}");
     }
 }
 
