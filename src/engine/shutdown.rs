@@ -15,7 +15,8 @@
 //!
 //! The walk holds a mutex. A shut-down that is not the first waits for the walk, so it finds every
 //! key closed and every dropped delay counted. So does a worker whose retry is refused. No user code runs under
-//! the mutex. In a queue with values a dropped delay counts only if it has a value to deliver.
+//! the mutex. In a queue with values a dropped delay counts only if it has a value to deliver; to see that, the walk waits for a
+//! merge function that runs on it.
 //!
 //! # Abandoning
 //!

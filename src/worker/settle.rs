@@ -206,13 +206,15 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
                     self.forget(item);
                     return Ok(None);
                 }
-                let retried = match self.is_crowded_out(item, began, counted) {
+                // Nor is one that was taken from others behind it.
+                let is_taken = rest.has_lost_its_front();
+                let retried = match !is_taken && self.is_crowded_out(item, began, counted) {
                     true => Err(Reason::Crowded),
                     false => self.retry(item, after),
                 };
                 if retried.is_err() {
                     rest.part(item);
-                } else if rest.has_lost_its_front() {
+                } else if is_taken {
                     // What was tried is not tried again.
                     self.forget(item);
                 }

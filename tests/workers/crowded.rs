@@ -331,7 +331,13 @@ fn a_key_that_is_crowded_out_is_reported_or_kept_and_without_either_it_is_retrie
 
 #[test] // B5 W9
 fn a_value_that_is_taken_is_not_crowded_out() {
-    for (takes, each) in [(false, false), (true, false), (false, true), (true, true)] {
+    for (takes, each, messages) in [
+        (false, false, 1),
+        (true, false, 1),
+        (false, true, 1),
+        (true, true, 1),
+        (true, true, 2),
+    ] {
         let (clock, time) = Clock::mock();
         let backoff = ItemFastSlow::new(HOUR, HOUR, 1).unwrap();
         let queue = WorkQueue::builder().capacity(2).rate_limiter(backoff);
@@ -353,7 +359,7 @@ fn a_value_that_is_taken_is_not_crowded_out() {
             Err("no")
         });
         let mut work = Task::waiting(Box::pin(work));
-        queue.put_all([1, 2, 5, 4, 3].map(|key| (key, vec![0])));
+        queue.put_all([1, 2, 5, 4, 3].map(|key| (key, vec![0; messages])));
         assert!(work.is_idle());
         time.advance(HOUR);
         queue.fire_due();
@@ -365,6 +371,6 @@ fn a_value_that_is_taken_is_not_crowded_out() {
         } else {
             vec![(4, Reason::Crowded)]
         };
-        assert_eq!(given_up, expected, "{each}");
+        assert_eq!(given_up, expected, "{each} {messages}");
     }
 }
