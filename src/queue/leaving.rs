@@ -110,6 +110,21 @@ impl<K: Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> {
     /// assert_eq!(queue.drain_group(&1, Duration::ZERO), None); // groups are `&str`
     /// # Ok::<(), keyqueue::ConfigError>(())
     /// ```
+    ///
+    /// With one group of all keys it waits until the queue has nothing to do, and leaves it open:
+    ///
+    /// ```
+    /// # use keyqueue::WorkQueue;
+    /// # use keyqueue::worker::{Job, Workers};
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// let queue = Arc::new(WorkQueue::builder().group_by(|_: &u32| ()).build()?);
+    /// let _running = Workers::new(&queue).spawn(|_: Job<u32>| {})?;
+    /// queue.add_all([1, 2, 3]);
+    /// assert!(queue.drain_group(&(), Duration::from_secs(60)).unwrap().is_finished());
+    /// assert!(queue.add(4).is_accepted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn drain_group<G: Sync + 'static>(&self, group: &G, limit: Duration) -> Option<Remaining> {
         let group: &(dyn Any + Sync) = group;
         let mut leaving = Leaving::begin(&self.core, group)?;
