@@ -1,11 +1,12 @@
 //! A histogram of durations: for each bucket, the number of samples and their sum.
 //!
 //! Buckets are a quarter of an octave wide, from 80 ticks to 2^47 ticks, which is days. A sample is
-//! exported as the mean of the samples in its bucket since the last report. So the count is exact, the sum and a sample that
-//! is alone in its bucket are too low by at most one part in 65 536, and any other sample is off by less than a quarter.
+//! exported as the mean of the samples in its bucket since the last report. So the sum and the
+//! count are exact, a sample that is alone in its bucket is exact, and any other is off by less
+//! than a quarter.
 //!
-//! A bucket's sum has the samples without their lowest bits, all but the first 17: no sum of a few thousand keys that wait for
-//! months overflows then.
+//! The sum of a bucket wraps around once a hundred thousand keys have waited for a day. Reports only need what has come since the
+//! last one; the total counts how often.
 //!
 //! # Orderings
 //!
@@ -25,18 +26,23 @@ const BUCKETS: usize = 4 * (LAST - FIRST + 1) as usize;
 pub(super) struct Count(AtomicU64);
 
 impl Count {
+    /// Returns whether it has wrapped around.
     #[inline]
-    pub(super) fn add(&self, by: u64, alone: bool) {
+    pub(super) fn add(&self, by: u64, alone: bool) -> bool {
         if !alone {
             // Ordering: Release; pairs with the Acquire in `get`.
-            self.0.fetch_add(by, Ordering::Release);
-            return;
+            return self
+                .0
+                .fetch_add(by, Ordering::Release)
+                .checked_add(by)
+                .is_none();
         }
         // Ordering: Relaxed; the last store is this thread's, or that of an earlier writer, after
         // which this thread has taken the mutex that made it the writer (see `stripes`).
         let old = self.0.load(Ordering::Relaxed);
         // Ordering: Release; pairs with the Acquire in `get`.
         self.0.store(old.wrapping_add(by), Ordering::Release);
+        old.checked_add(by).is_none()
     }
 
     pub(super) fn get(&self) -> u64 {
@@ -51,11 +57,10 @@ struct Bucket {
     count: Count,
 }
 
-pub(super) struct Histogram([Bucket; BUCKETS]);
-
-/// Returns how many of the lowest bits the samples of a bucket are without in its sum.
-fn shift(bucket: usize) -> u32 {
-    (FIRST + bucket as u32 / 4).saturating_sub(16)
+pub(super) struct Histogram {
+    buckets: [Bucket; BUCKETS],
+    /// How often a sum has wrapped around.
+    wraps: Count,
 }
 
 fn bucket(ticks: u64) -> usize {
@@ -78,40 +83,51 @@ fn range(bucket: usize) -> (u64, u64) {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram(std::array::from_fn(|_| Bucket::default()))
+        Histogram {
+            buckets: std::array::from_fn(|_| Bucket::default()),
+            wraps: Count::default(),
+        }
     }
 }
 
 impl Histogram {
     #[inline]
     pub(super) fn record(&self, ticks: u64, alone: bool) {
-        let index = bucket(ticks);
-        let bucket = &self.0[index];
-        bucket.sum.add(ticks >> shift(index), alone);
+        let bucket = &self.buckets[bucket(ticks)];
+        if bucket.sum.add(ticks, alone) {
+            self.wraps.add(1, alone);
+        }
         bucket.count.add(1, alone);
     }
 }
 
 /// The (sum, count) of each bucket, over several histograms.
-pub(super) type Sums = [(u128, u64); BUCKETS];
+pub(super) type Sums = [(u64, u64); BUCKETS];
 pub(super) const NO_SUMS: Sums = [(0, 0); BUCKETS];
 
-pub(super) fn sums<'h, H: Iterator<Item = &'h Histogram>>(histograms: H) -> Sums {
+fn sums<'h, H: Iterator<Item = &'h Histogram>>(histograms: H) -> Sums {
     let mut sums = NO_SUMS;
     for histogram in histograms {
-        for (index, ((sum, count), bucket)) in sums.iter_mut().zip(&histogram.0).enumerate() {
+        for ((sum, count), bucket) in sums.iter_mut().zip(&histogram.buckets) {
             // In this order: see the header.
             *count += bucket.count.get();
-            *sum += u128::from(bucket.sum.get()) << shift(index);
+            *sum = sum.wrapping_add(bucket.sum.get());
         }
     }
     sums
 }
 
-/// Returns the (sum, count) of all buckets.
-pub(super) fn total(sums: &Sums) -> (u128, u64) {
-    let add = |all: (u128, u64), one: &(u128, u64)| (all.0 + one.0, all.1 + one.1);
-    sums.iter().fold((0, 0), add)
+/// Returns the (sum, count) of all samples of several histograms.
+pub(super) fn total<'h, H: Iterator<Item = &'h Histogram>>(histograms: H) -> (u128, u64) {
+    let (mut sum, mut count) = (0, 0);
+    for histogram in histograms {
+        for bucket in &histogram.buckets {
+            count += bucket.count.get();
+            sum += u128::from(bucket.sum.get());
+        }
+        sum += u128::from(histogram.wraps.get()) << 64;
+    }
+    (sum, count)
 }
 
 /// Passes the samples that are not `reported` yet to `report`: for each bucket, their mean and
@@ -128,12 +144,11 @@ pub(super) fn report<'h, H: Iterator<Item = &'h Histogram>>(
             continue;
         }
         let (least, most) = range(index);
-        let mean = sum.saturating_sub(reported.0) / u128::from(new);
-        let mean = u64::try_from(mean).map_or(most, |mean| mean.clamp(least, most));
+        let mean = (sum.wrapping_sub(reported.0) / new).clamp(least, most);
         report(mean, usize::try_from(new).unwrap_or(usize::MAX));
-        *reported = (reported.0 + u128::from(mean) * u128::from(new), count);
+        *reported = (reported.0.wrapping_add(mean.wrapping_mul(new)), count);
     }
-    total(&sums).1
+    sums.iter().map(|(_, count)| count).sum()
 }
 
 #[cfg(test)]
@@ -185,19 +200,15 @@ mod tests {
 
     // M2
     #[test]
-    fn a_backlog_of_months_does_not_overflow_its_sum() {
-        let histograms = [Histogram::default(), Histogram::default()];
-        for _ in 0..2 {
-            histograms[0].record(1 << 63, false);
-            histograms[1].record(1 << 40, true);
+    fn the_total_of_a_large_backlog_does_not_wrap_around() {
+        for alone in [false, true] {
+            let histograms = [Histogram::default(), Histogram::default()];
+            for _ in 0..2 {
+                histograms[0].record(1 << 63, alone);
+                histograms[1].record(3 << 62, alone);
+            }
+            assert_eq!(total(histograms.iter()), (5 << 63, 4));
         }
-        assert_eq!(total(&sums(histograms.iter())), ((1 << 64) + (1 << 41), 4));
-        let mut reported = NO_SUMS;
-        assert_eq!(
-            report(&mut reported, &histograms).0,
-            [(1 << 40, 2), (1 << 63, 2)]
-        );
-        assert_eq!(report(&mut reported, &histograms).0, []);
     }
 
     #[test]
@@ -205,7 +216,7 @@ mod tests {
         let histograms = [Histogram::default()];
         let mut reported = NO_SUMS;
         histograms[0].record(1000, true);
-        let late = &histograms[0].0[bucket(1000)];
+        let late = &histograms[0].buckets[bucket(1000)];
         late.sum.add(1000, true);
         let most = range(bucket(1000)).1;
         assert_eq!(report(&mut reported, &histograms).0, [(most, 1)]);

@@ -87,7 +87,7 @@ impl Tally {
     }
 
     pub(crate) fn count(&self, event: Event) {
-        self.with_stripe(|stripe, alone| stripe.events[event as usize].add(1, alone));
+        self.with_stripe(|stripe, alone| _ = stripe.events[event as usize].add(1, alone));
     }
 
     #[inline]

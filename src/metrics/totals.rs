@@ -35,8 +35,7 @@ impl Tally {
     pub(crate) fn totals(&self, of: &dyn Source) -> Option<Totals> {
         let stripes = &self.0.as_ref()?.stripes;
         let durations = |samples: fn(&Stripe) -> &Histogram| {
-            let sums = histogram::sums(stripes.each().map(samples));
-            let (ticks, count) = histogram::total(&sums);
+            let (ticks, count) = histogram::total(stripes.each().map(samples));
             // A sum may have more ticks than can be converted: it is that many times as long as 2⁴⁰ of them.
             let nanos = (ticks * u128::from(of.nanos(1 << 40))) >> 40;
             let second = 1_000_000_000;
