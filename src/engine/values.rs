@@ -191,7 +191,7 @@ impl<K, V> Core<K, V> {
     pub(crate) fn withdraw(&self, pin: &Pin<K>, waiting: &Waiting<V>) -> (State, bool) {
         // A delay that is just ending may still add the key: then its delivery finds no value, and nothing is delivered.
         let is_delayed = pin.delay().cancel().is_some();
-        // An add without a value is served by the next delivery, as before.
+        // Adds without a value that came as well have no bit of their own: they go with the value, or stay if there is none.
         let was_dirty = waiting.load.value.is_some() && pin.state().end_dirty().is_some();
         // A worker may have finished a dirty key before that: it is queued then.
         let phase = match was_dirty {

@@ -144,7 +144,9 @@ pub(super) fn report<'h, H: Iterator<Item = &'h Histogram>>(
             continue;
         }
         let (least, most) = range(index);
-        let mean = (sum.wrapping_sub(reported.0) / new).clamp(least, most);
+        // Below zero, if an earlier report has told more: of samples whose count it has not seen.
+        let owed = (sum.wrapping_sub(reported.0) as i64).max(0) as u64;
+        let mean = (owed / new).clamp(least, most);
         report(mean, usize::try_from(new).unwrap_or(usize::MAX));
         *reported = (reported.0.wrapping_add(mean.wrapping_mul(new)), count);
     }
@@ -222,5 +224,29 @@ mod tests {
         assert_eq!(report(&mut reported, &histograms).0, [(most, 1)]);
         late.count.add(1, true);
         assert_eq!(report(&mut reported, &histograms).0, [(2000 - most, 1)]);
+    }
+
+    // M2
+    #[test]
+    fn a_sum_that_was_told_too_early_makes_no_later_sample_longer() {
+        for length in [1000, 1 << 47] {
+            let histograms = [Histogram::default()];
+            let mut reported = NO_SUMS;
+            for _ in 0..500 {
+                histograms[0].record(length, true);
+            }
+            let late = &histograms[0].buckets[bucket(length)];
+            for _ in 0..10 {
+                late.sum.add(length, true);
+            }
+            report(&mut reported, &histograms);
+            late.count.add(10, true);
+            report(&mut reported, &histograms);
+            histograms[0].record(length, true);
+            let [(told, 1)] = report(&mut reported, &histograms).0[..] else {
+                panic!("one sample")
+            };
+            assert!(told <= length, "{told}");
+        }
     }
 }

@@ -18,12 +18,12 @@ impl<K: Clone + Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> 
     /// | --- | --- | --- |
     /// | is queued, whatever it waits for | [`Queued`](LeftReason::Queued) | is idle |
     /// | waits for a delay or a retry | [`Delayed`](LeftReason::Delayed) | is idle, or processing as before |
-    /// | is processing, with a value that was put meanwhile, delayed as well or not | [`Queued`](LeftReason::Queued), with that value | is processing |
+    /// | is processing, with a value that was put meanwhile, delayed as well or not | [`Queued`](LeftReason::Queued), with that value | is processing; adds without a value count no more |
     /// | is processing otherwise, also if it was added meanwhile | nothing | is processing, and queued when it is done, as before |
     ///
     /// Receipts of what is taken back end as [`Dropped`](Ended::Dropped). What is added during the call may be taken or not, a key
-    /// that comes again meanwhile may be returned twice, and a worker may put a key back after it. A key whose delay ends during the
-    /// call, or just before it, may not be taken. To empty a group, stop adding, and call this and [`drain_group`](Self::drain_group)
+    /// that comes again meanwhile may be returned twice, and a worker may put a key back after it. A key whose delay or delivery ends
+    /// during the call, or just before it, may not be taken. To empty a group, stop adding, and call this and [`drain_group`](Self::drain_group)
     /// until the latter returns that [nothing](Remaining::is_nothing) is left.
     ///
     /// Returns `None` if the queue has no groups of this type. Looks at every key that the queue knows, and calls `group_by` for
