@@ -24,6 +24,7 @@ mod held;
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -119,8 +120,8 @@ impl Start {
     }
 }
 
-/// A handler that runs. Dropping it leaves the gate.
-pub(crate) struct Running<'t>(&'t Tenure);
+/// A handler that runs, or a letter on its way. Dropping it leaves the gate.
+pub(crate) struct Running<T: Deref<Target = Tenure>>(T);
 
 /// What is seen of a tenure, for `status`.
 pub(crate) struct Seen {
@@ -256,17 +257,24 @@ impl Tenure {
     }
 
     /// Lets a handler begin, once it may, unless the tenure has ended.
-    pub(crate) async fn enter(&self) -> Option<Running<'_>> {
+    pub(crate) async fn enter(&self) -> Option<Running<&Tenure>> {
         self.wait().await;
         self.enter_now()
     }
 
     /// The same for one that has [waited](Self::wait).
-    pub(crate) fn enter_now(&self) -> Option<Running<'_>> {
+    pub(crate) fn enter_now(&self) -> Option<Running<&Tenure>> {
         // Ordering: SeqCst, both; the gate of the header.
         self.running.fetch_add(1, Ordering::SeqCst);
         let running = Running(self);
         (!self.revoked.load(Ordering::SeqCst)).then_some(running)
+    }
+
+    /// Adds to what runs, for one that is in the gate: whatever is revoked meanwhile, the driver still waits for that one.
+    pub(crate) fn stay(self: &Arc<Self>) -> Running<Arc<Tenure>> {
+        // Ordering: SeqCst; the gate of the header.
+        self.running.fetch_add(1, Ordering::SeqCst);
+        Running(Arc::clone(self))
     }
 
     /// The handlers that run, with those of earlier tenures.
@@ -474,7 +482,7 @@ impl State {
     }
 }
 
-impl Drop for Running<'_> {
+impl<T: Deref<Target = Tenure>> Drop for Running<T> {
     fn drop(&mut self) {
         // Ordering: SeqCst, both; the gate of the header. If a revocation waits, it looks again.
         self.0.running.fetch_sub(1, Ordering::SeqCst);

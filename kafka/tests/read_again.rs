@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Cluster, Knows, Notes, Run, builder, cluster, produce_to, run, text, until};
-use keyqueue_kafka::{Doing, Exhausted, Outcome, Record, Verdict};
+use keyqueue_kafka::{Doing, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -21,8 +21,6 @@ struct Handlers {
     most: Arc<AtomicUsize>,
     /// The first of a partition is tried again, and that of the other one is given up.
     fails: Arc<AtomicBool>,
-    /// What is given up is skipped.
-    skips: bool,
     limiter: Knows,
 }
 
@@ -39,12 +37,7 @@ impl Handlers {
     /// Runs members whose handlers wait.
     fn run(&self, cluster: &Cluster) -> Run {
         let handlers = self.clone();
-        let then = match self.skips {
-            true => Exhausted::Skip,
-            false => Exhausted::DeadLetter,
-        };
         let builder = builder(cluster).backoff(self.limiter.clone());
-        let builder = builder.exhausted(then);
         run(builder.dead_letters("dead"), move |record: Record| {
             let handlers = handlers.clone();
             async move {
@@ -124,20 +117,14 @@ async fn what_runs_when_a_partition_is_read_again_is_cancelled_with_its_assignme
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4, R5
 async fn what_fails_after_its_partition_is_read_again_has_not_failed() {
-    for skips in [false, true] {
-        let handlers = Handlers {
-            skips,
-            ..Handlers::default()
-        };
-        handlers.fails.store(true, Ordering::SeqCst);
-        let (_cluster, run) = read_again(&handlers, 2).await;
-        handlers.is_open.store(true, Ordering::SeqCst);
-        until("each is repeated", || run.consumer.status().finished == 2).await;
-        assert_eq!(handlers.limiter.len(), 0);
-        let ended = run.end().await.expect("no error");
-        let ended = (ended.finished, ended.dead_letters, ended.skipped);
-        assert_eq!(ended, (2, 0, 0));
-    }
+    let handlers = Handlers::default();
+    handlers.fails.store(true, Ordering::SeqCst);
+    let (_cluster, run) = read_again(&handlers, 2).await;
+    handlers.is_open.store(true, Ordering::SeqCst);
+    until("each is repeated", || run.consumer.status().finished == 2).await;
+    assert_eq!(handlers.limiter.len(), 0);
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.finished, ended.dead_letters), (2, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2

@@ -34,6 +34,7 @@ use crate::config::{Exhausted, Place};
 use crate::key::Job;
 use crate::record::{Inner, Trouble};
 use crate::shared::Shared;
+use crate::tenure::{Running, Tenure};
 
 /// The records of a key that are handled before others have their turn.
 pub(crate) const TURN: usize = 64;
@@ -200,7 +201,7 @@ fn cancelled(shared: &Shared) -> Next {
     Next::Gone
 }
 
-/// Ends a record that has no retries left, or waits to try that again.
+/// Ends a record that is in the gate and has no retries left, or waits to try that again.
 ///
 /// Brokers that do not reply refuse a letter only after `message.timeout.ms`. Neither a worker nor the other keys of its batch wait for
 /// that: a task of its own goes on with the letter and ends the record, and its key comes again to look.
@@ -213,7 +214,9 @@ async fn bury(shared: &Arc<Shared>, record: &Arc<Inner>, mut trouble: Trouble) -
     if !trouble.is_sent {
         trouble.is_sent = true;
         record.fail(trouble.clone());
-        let letter = write(Arc::clone(shared), Arc::clone(record), trouble);
+        // A revocation waits for it, as for a handler; also one that has begun.
+        let running = record.tenure.stay();
+        let letter = write(Arc::clone(shared), Arc::clone(record), trouble, running);
         letters.wait(tokio::spawn(letter)).await;
     }
     if record.tenure.is_revoked() || !record.tenure.holds(record) {
@@ -224,9 +227,13 @@ async fn bury(shared: &Arc<Shared>, record: &Arc<Inner>, mut trouble: Trouble) -
 }
 
 /// Writes the letter of a record and finishes that, or notes why the letter was refused.
-async fn write(shared: Arc<Shared>, record: Arc<Inner>, mut trouble: Trouble) {
-    // A revocation waits for it, as for a handler.
-    let (Some(letters), Some(_running)) = (&shared.letters, record.tenure.enter_now()) else {
+async fn write(
+    shared: Arc<Shared>,
+    record: Arc<Inner>,
+    mut trouble: Trouble,
+    _running: Running<Arc<Tenure>>,
+) {
+    let Some(letters) = &shared.letters else {
         return;
     };
     let written = watched(record.tenure.cancelled(), letters.write(&record, &trouble)).await;
