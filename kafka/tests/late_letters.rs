@@ -1,0 +1,180 @@
+//! Letters that brokers are slow to take, and those of a run that ends: on librdkafka's mock cluster.
+
+mod common;
+
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Cluster, Notes, builder, cluster, produce, run, until};
+use keyqueue::limiter::RateLimiter;
+use keyqueue_kafka::{Consumer, Doing, Ended, Outcome, Place, Record, Verdict};
+use rdkafka::mocking::MockCoordinator;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
+
+/// A cluster whose second broker has the letters.
+fn letters_apart() -> Cluster {
+    let cluster = Cluster::new(2).expect("a mock cluster");
+    for (topic, broker) in [("topic", 1), ("dead", 2)] {
+        cluster.create_topic(topic, 1, 1).expect("a topic");
+        let led = cluster.partition_leader(topic, 0, Some(broker));
+        led.expect("a partition");
+    }
+    let group = MockCoordinator::Group("group".to_owned());
+    cluster.coordinator(group, 1).expect("a coordinator");
+    cluster
+}
+
+/// The same without that broker: a letter is refused after half a minute.
+fn without_letters() -> Cluster {
+    let cluster = letters_apart();
+    cluster.broker_down(2).expect("a broker");
+    cluster
+}
+
+/// Waits until eight bad keys are given up, and until a good one behind them is finished although no letter is; then for the letters.
+async fn letters_hold_up_no_other_key(cluster: &Cluster, consumer: &Consumer, given_up: &Notes) {
+    let bad = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    produce(cluster, &bad.map(|key| (Some(key), Some("bad")))).await;
+    let good = async {
+        until("all are given up", || given_up.len() == bad.len()).await;
+        produce(cluster, &[(Some("i"), Some("good"))]).await;
+        until("it is finished", || consumer.status().finished == 1).await;
+    };
+    let good = timeout(Duration::from_secs(20), good).await;
+    good.expect("before the first letter is refused");
+    let status = consumer.status();
+    let oldest = status.partitions[0].oldest.as_ref().expect("a record");
+    assert_eq!((oldest.doing, status.dead_letters), (Doing::Unburied, 0));
+    cluster.broker_up(2).expect("a broker");
+    until("letters", || consumer.status().dead_letters == 8).await;
+    assert_eq!(given_up.len(), bad.len());
+}
+
+/// A limiter without a delay, and how often it was asked for one.
+struct NoDelay(Arc<AtomicUsize>);
+
+impl RateLimiter<Place> for NoDelay {
+    fn when(&self, _: &Place) -> Duration {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Duration::ZERO
+    }
+
+    fn forget(&self, _: &Place) {}
+
+    fn num_requeues(&self, _: &Place) -> u32 {
+        0
+    }
+}
+
+fn verdict(record: &Record, given_up: &Notes) -> Verdict<&'static str> {
+    if record.payload() == Some(b"good") {
+        return Verdict::Ok(Outcome::Done);
+    }
+    given_up.add(common::text(record.key()));
+    Verdict::GiveUp("no")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key() {
+    let (cluster, notes) = (without_letters(), Notes::default());
+    let (given_up, calls) = (notes.clone(), Arc::new(AtomicUsize::new(0)));
+    let settings = builder(&cluster).dead_letters("dead").concurrency(1);
+    let settings = settings.backoff(NoDelay(Arc::clone(&calls)));
+    let run = run(settings, move |record| ready(verdict(&record, &given_up)));
+    letters_hold_up_no_other_key(&cluster, &run.consumer, &notes).await;
+    let ended = run.end().await.expect("an end");
+    assert_eq!((ended.finished, ended.dead_letters), (1, 8));
+    // Of eight keys, ten a second.
+    let calls = calls.load(Ordering::Relaxed);
+    assert!(calls < 5000, "{calls}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key_of_their_batch() {
+    let (cluster, notes) = (without_letters(), Notes::default());
+    let given_up = notes.clone();
+    let settings = builder(&cluster).dead_letters("dead").concurrency(1);
+    let consumer = settings.build().expect("settings");
+    let (stop, grace) = (Notify::new(), Duration::from_secs(10));
+    let run = consumer.run_batches_until(stop.notified(), grace, 60, move |records| {
+        let verdicts = records.iter().map(|record| verdict(record, &given_up));
+        ready(verdicts.collect::<Vec<_>>())
+    });
+    let letters = async {
+        letters_hold_up_no_other_key(&cluster, &consumer, &notes).await;
+        stop.notify_one();
+    };
+    let ended = tokio::join!(run, letters).0.expect("an end");
+    assert_eq!((ended.finished, ended.dead_letters), (1, 8));
+}
+
+/// Opens a gate once the run ends.
+async fn open_at_the_end(consumer: &Consumer, gate: &Semaphore) {
+    until("it leaves", || {
+        let partitions = consumer.status().partitions;
+        partitions.iter().all(|partition| partition.is_leaving)
+    })
+    .await;
+    gate.add_permits(1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4, R6
+async fn a_record_that_is_given_up_while_the_run_ends_has_its_letter() {
+    let cluster = letters_apart();
+    // No worker waits for it until it is written.
+    let late = cluster.broker_round_trip_time(2, Duration::from_secs(1));
+    late.expect("a broker");
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    let (begun, gate) = (Notes::default(), Arc::new(Semaphore::new(0)));
+    let (of_run, go) = (begun.clone(), Arc::clone(&gate));
+    let run = run(builder(&cluster).dead_letters("dead"), move |_| {
+        of_run.add("begun");
+        let gate = Arc::clone(&go);
+        async move {
+            let _open = gate.acquire().await;
+            Verdict::<_>::GiveUp("no")
+        }
+    });
+    until("it runs", || begun.len() == 1).await;
+    let consumer = run.consumer.clone();
+    let (ended, ()) = tokio::join!(run.end(), open_at_the_end(&consumer, &gate));
+    let ended = ended.expect("an end");
+    assert_eq!((ended.dead_letters, ended.left), (1, 0));
+}
+
+/// Runs a batch that gives up the first record of a key and finishes the second one, while the run ends.
+async fn end_of_a_batch(cluster: &Cluster, grace: Duration) -> Ended {
+    let records = [(Some("a"), Some("bad")), (Some("a"), Some("good"))];
+    produce(cluster, &records).await;
+    let settings = builder(cluster).dead_letters("dead");
+    let consumer = settings.linger(Duration::from_secs(1)).build();
+    let consumer = consumer.expect("settings");
+    let (stop, gate, given_up) = (Notify::new(), Arc::new(Semaphore::new(0)), Notes::default());
+    let (go, of_run) = (Arc::clone(&gate), given_up.clone());
+    let run = consumer.run_batches_until(stop.notified(), grace, 60, move |records| {
+        let verdicts = records.iter().map(|record| verdict(record, &of_run));
+        let (verdicts, gate) = (verdicts.collect::<Vec<_>>(), Arc::clone(&go));
+        async move {
+            let _open = gate.acquire().await;
+            verdicts
+        }
+    });
+    let end = async {
+        until("it runs", || given_up.len() == 1).await;
+        stop.notify_one();
+        open_at_the_end(&consumer, &gate).await;
+    };
+    tokio::join!(run, end).0.expect("an end")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4, R6
+async fn a_record_of_a_batch_that_is_given_up_while_the_run_ends_has_its_letter() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    let ended = end_of_a_batch(&cluster, Duration::from_secs(10)).await;
+    let ended = (ended.dead_letters, ended.finished, ended.left);
+    assert_eq!(ended, (1, 1, 0));
+}
