@@ -178,3 +178,10 @@ async fn a_record_of_a_batch_that_is_given_up_while_the_run_ends_has_its_letter(
     let ended = (ended.dead_letters, ended.finished, ended.left);
     assert_eq!(ended, (1, 1, 0));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2
+async fn a_record_behind_one_whose_letter_the_end_cancels_is_not_finished() {
+    let ended = end_of_a_batch(&without_letters(), Duration::from_secs(3)).await;
+    let ended = (ended.dead_letters, ended.finished, ended.left);
+    assert_eq!(ended, (0, 0, 2));
+}

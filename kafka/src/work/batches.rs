@@ -179,6 +179,8 @@ async fn try_part<F, R>(
         let mut gone = Vec::new();
         for (record, said) in records {
             match settle(shared, &record, record.trouble(), said).await {
+                // Its partition is given back, and its letter is not written: those behind it are left with it.
+                Next::Gone if record.tenure.holds(&record) => break,
                 Next::Gone => gone.push(record),
                 Next::After(delay) => return (index, gone, Some(delay)),
             }
