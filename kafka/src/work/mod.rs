@@ -38,8 +38,8 @@ use crate::tenure::{Running, Tenure};
 
 /// The records of a key that are handled before others have their turn.
 pub(crate) const TURN: usize = 64;
-/// After which time at least it is looked again what has become of a letter.
-const LOOK: Duration = Duration::from_millis(100);
+/// After which time it is looked again what has become of a letter on its way.
+const LOOK: Duration = Duration::from_secs(1);
 /// The characters of an error that are kept: those of a letter have to fit in a message.
 const TEXT: usize = 8192;
 
@@ -211,6 +211,7 @@ async fn bury(shared: &Arc<Shared>, record: &Arc<Inner>, mut trouble: Trouble) -
         finish(shared, record, true);
         return Next::Gone;
     };
+    // A look that finds a refusal comes a moment after it: the letter is written again at once.
     if !trouble.is_sent {
         trouble.is_sent = true;
         record.fail(trouble.clone());
@@ -222,8 +223,11 @@ async fn bury(shared: &Arc<Shared>, record: &Arc<Inner>, mut trouble: Trouble) -
     if record.tenure.is_revoked() || !record.tenure.holds(record) {
         return Next::Gone;
     }
-    // A limiter may have no delay.
-    again(shared, record, backoff(shared, record).max(LOOK))
+    match record.trouble().is_some_and(|trouble| trouble.is_sent) {
+        // That is no failure, and takes nothing from the limiter.
+        true => Next::After(LOOK),
+        false => again(shared, record, backoff(shared, record)),
+    }
 }
 
 /// Writes the letter of a record and finishes that, or notes why the letter was refused.
