@@ -29,7 +29,8 @@ pub enum Exhausted {
 /// How much of what was received and is not finished is in memory.
 ///
 /// What counts is what waits, runs and waits for a retry. A record that is on its way comes on top, and so does what librdkafka
-/// prefetches: its property `queued.max.messages.kbytes`, 8192 here, for each partition.
+/// prefetches: its property `queued.max.messages.kbytes`, 8192 here, for each partition. While brokers are slow to take dead letters,
+/// librdkafka has a copy of each record whose letter is on its way: its property `queue.buffering.max.kbytes`, 1 GiB by default.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     pub(crate) records: usize,

@@ -27,8 +27,10 @@ pub enum OrderBy {
 type Order = dyn Fn(&Record) -> Option<Vec<u8>> + Send + Sync;
 
 impl OrderBy {
-    /// Orders by what a function says of a record: a part of its key, a header, a field of its payload. It is called once for each
-    /// record, by the thread that receives records. If it panics, the record waits for all records for which it did.
+    /// Orders by what a function says of a record: a part of its key, a header, a field of its payload. The thread that receives
+    /// records calls it each time that it reads a record, so again for one that is read again; it has to return the same each time. If
+    /// it panics, the record waits for all records for which it did. The bytes that it returns are in memory with the record, and
+    /// [`Room`](crate::Room) does not count them.
     ///
     /// ```
     /// use keyqueue_kafka::OrderBy;
