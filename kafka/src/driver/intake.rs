@@ -46,7 +46,6 @@ impl Driver {
         let mut seeks = Vec::new();
         let mut has_failed = false;
         // Each turn begins with another one: the first takes what has become free.
-        self.turns = self.turns.wrapping_add(1);
         let mut partitions: Vec<_> = self.partitions.iter_mut().collect();
         let first = self.turns % partitions.len().max(1);
         partitions.rotate_left(first);
@@ -114,6 +113,7 @@ impl Driver {
                 }
             }
         }
+        self.turns = self.turns.wrapping_add(busy.into());
         for (slot, from) in seeks {
             self.read_again(slot, from);
         }
