@@ -222,13 +222,18 @@ async fn a_topic_that_brokers_refuse_is_no_topic_without_letters() {
     let why = "TopicAuthorizationFailed";
     assert!(ended.expect_err("it is refused").contains(why));
     assert!(read.expect_err("it is refused").contains(why));
-    sleep(Duration::from_secs(1)).await;
-    // It was deleted.
+    // It was deleted; and brokers create it.
     let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
-    let (ended, read) = look(unknown).await;
-    let why = "UnknownTopicOrPartition";
-    assert!(ended.expect_err("it is unknown").contains(why));
-    assert_eq!(read, Ok(0));
+    let new = RDKafkaRespErr::RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE;
+    for (absent, why) in [
+        (unknown, "UnknownTopicOrPartition"),
+        (new, "LeaderNotAvailable"),
+    ] {
+        sleep(Duration::from_secs(1)).await;
+        let (ended, read) = look(absent).await;
+        assert!(ended.expect_err("it is not there").contains(why));
+        assert_eq!(read, Ok(0));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8

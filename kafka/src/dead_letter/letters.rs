@@ -248,10 +248,14 @@ impl Letters {
         let metadata = client.fetch_metadata(Some(&self.topic), PATIENCE)?;
         if let Some(error) = metadata.topics().iter().find_map(MetadataTopic::error) {
             let code = RDKafkaErrorCode::from(error);
-            if code != RDKafkaErrorCode::UnknownTopicOrPartition || producer.is_some() {
+            let is_absent = matches!(
+                code,
+                RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::LeaderNotAvailable
+            );
+            if !is_absent || producer.is_some() {
                 return Err(KafkaError::MetadataFetch(code));
             }
-            // The first letter may create the topic. Of one that is deleted no letter is left.
+            // The first letter, or this look, may create the topic. Of one that is deleted no letter is left.
             *state = State {
                 found: state.found,
                 ..State::default()
