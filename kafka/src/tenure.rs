@@ -12,7 +12,8 @@
 //! | the driver, at a revocation | [`revoke`](Tenure::revoke): nothing enters any more. Waits until nothing [runs](Tenure::running); if that takes too long, [`cancel`](Tenure::cancel). Then commits a last [`snapshot`](Tenure::snapshot), or none if the assignment is lost |
 //!
 //! The gate: a worker adds to `running` and then looks at `revoked`; the driver sets `revoked` and then looks at `running`. All four are
-//! `SeqCst`, so at least one of them sees the other: either the worker does not enter, or the driver waits for it.
+//! `SeqCst`, so at least one of them sees the other: either the worker does not enter, or the driver waits for it. A worker in the gate
+//! adds to `running` without that look for the letter of its record, which [stays](Tenure::stay) when the worker leaves.
 //!
 //! A partition that is [read again](crate::driver) without a new assignment gets another tenure [behind](Tenure::behind) the one that is
 //! revoked: it runs and is cancelled with the handlers of that one.
