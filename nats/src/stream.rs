@@ -126,6 +126,10 @@ impl Config {
 /// with [`Config::dead_letters`] the stream `<stream>-dead`. Whatever is there already is checked instead, and what is missing is
 /// made, so every process may call this, at any time. Of the stream of dead letters only the subject is checked: you may give it limits.
 ///
+/// Streams that are missing while [`repartition`](crate::repartition()) changes their number are made closed. If a change begins while this makes
+/// streams, it closes them and returns [`Error::Mismatch`]. Until then, or if it fails or is dropped before, they take messages that
+/// nobody handles.
+///
 /// The server is a nats-server 2.12 or later with JetStream (`nats-server -js`).
 ///
 /// # Errors
@@ -162,11 +166,12 @@ async fn create_all(client: &Client, config: &Config) -> Result<(), Error> {
         first.write(&context, &store).await?;
     }
     let closes = Layout::read(&store, config).await?.check(config)?;
-    create_streams(&context, config, !closes).await?;
+    let made = create_streams(&context, config, !closes).await?;
     let layout = Layout::read(&store, config).await?;
     if !layout.takes(config) {
-        // The number is being changed, or was changed meanwhile: nobody would handle what these take.
-        for partition in 0..config.partitions {
+        // The number was changed meanwhile, and nobody would handle what these take. Others that are there are `repartition`'s business:
+        // it may have failed before the new ones take anything.
+        for partition in made {
             close(&context, config, partition).await?;
         }
     }
@@ -175,7 +180,7 @@ async fn create_all(client: &Client, config: &Config) -> Result<(), Error> {
         let dead = config.dead_config(subject);
         let (name, subjects) = (dead.name.clone(), dead.subjects.clone());
         // The rest of its configuration is its readers' business.
-        let found = create_stream(&context, dead).await?;
+        let (found, _) = create_stream(&context, dead).await?;
         let what = format!("subjects (dead_letters) of the stream {name}");
         same(what, &found.subjects, &subjects)?;
     }
@@ -208,17 +213,24 @@ pub(crate) async fn streams_of(
     Ok(found)
 }
 
-/// Creates the streams of the partitions that are not there. `open`: they take new messages.
+/// Creates the streams of the partitions that are not there, and returns which. `open`: they take new messages.
 pub(crate) async fn create_streams(
     context: &Context,
     config: &Config,
     open: bool,
-) -> Result<(), Error> {
-    let wanted = (0..config.partitions).map(|partition| config.stream_config(partition, open));
-    let created = futures_util::stream::iter(wanted)
-        .map(|wanted| create_stream(context, wanted))
+) -> Result<Vec<u16>, Error> {
+    let create = async |partition| {
+        let wanted = config.stream_config(partition, open);
+        let (_, was_missing) = create_stream(context, wanted).await?;
+        Ok(was_missing.then_some(partition))
+    };
+    let created = futures_util::stream::iter(0..config.partitions)
+        .map(create)
         .buffer_unordered(AT_ONCE);
-    created.try_for_each(async |_| Ok(())).await
+    created
+        .try_filter_map(async |made| Ok(made))
+        .try_collect()
+        .await
 }
 
 /// The bucket of owners, and that of counts.
@@ -241,11 +253,14 @@ async fn bucket(context: &Context, name: String) -> Result<Store, Error> {
     })
 }
 
-/// Returns the configuration of the stream that is there, or that it has created.
-async fn create_stream(context: &Context, wanted: stream::Config) -> Result<stream::Config, Error> {
+/// Returns the configuration of the stream that is there, or that it has created, and whether it was missing.
+async fn create_stream(
+    context: &Context,
+    wanted: stream::Config,
+) -> Result<(stream::Config, bool), Error> {
     let name = wanted.name.clone();
     match context.get_stream(&name).await {
-        Ok(there) => return Ok(there.cached_info().config.clone()),
+        Ok(there) => return Ok((there.cached_info().config.clone(), false)),
         Err(error) if is_missing(&error.kind()) => {}
         Err(error) => {
             let doing = format!("looking for the stream {name}{}", hint(&error));
@@ -253,10 +268,10 @@ async fn create_stream(context: &Context, wanted: stream::Config) -> Result<stre
         }
     }
     match context.create_stream(wanted).await {
-        Ok(created) => Ok(created.cached_info().config.clone()),
+        Ok(created) => Ok((created.cached_info().config.clone(), true)),
         // Another process may have created it at this moment.
         Err(error) => match context.get_stream(&name).await {
-            Ok(there) => Ok(there.cached_info().config.clone()),
+            Ok(there) => Ok((there.cached_info().config.clone(), true)),
             Err(_) => Err(Error::server(format!("creating the stream {name}"))(error)),
         },
     }

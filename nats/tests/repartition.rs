@@ -36,26 +36,11 @@ async fn none_is_open(context: &Context, old: &Config, many: usize) {
 #[tokio::test]
 async fn streams_are_created_while_the_number_is_changed() {
     let old = config();
-    let new = Config {
-        partitions: 7,
-        ..old.clone()
-    };
+    let new = with(7);
     let Some((server, client, producer)) = created(&old).await else {
         return;
     };
     let context = jetstream::new(client.clone());
-    // It has seen the old number, and goes on after the change.
-    let proxy = Swallow::start(server.url()).await;
-    proxy.hold(Some("STREAM.INFO.WORK-4-"));
-    let late = tokio::spawn({
-        let (client, old) = (proxy.client().await, old.clone());
-        async move { create(&client, &old).await }
-    });
-    until("it looks for the streams", async || {
-        let requests = proxy.requests().into_iter();
-        requests.filter(|to| to.contains("WORK-4-")).count() > 0
-    })
-    .await;
     // It is in the way of the change.
     producer.add("key", "").await.unwrap();
     let changing = tokio::spawn({
@@ -79,11 +64,56 @@ async fn streams_are_created_while_the_number_is_changed() {
     let replica = Replica::logging(&server, &old, "a", &log).await;
     changing.await.unwrap().unwrap();
     none_is_open(&context, &old, 0).await;
-    proxy.hold(None);
-    let late = late.await.unwrap();
+    replica.running.abort();
+}
+
+/// N1: the same of a `create` that has read the old number, and goes on after the change.
+#[tokio::test]
+async fn streams_are_created_after_the_number_was_changed() {
+    let old = config();
+    let Some((server, client, _)) = created(&old).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    let proxy = Swallow::start(server.url()).await;
+    // On a busy machine the change may take longer than a request has.
+    let late = loop {
+        proxy.hold(Some("STREAM.INFO.WORK-4-"));
+        let before = proxy.requests().len();
+        let late = tokio::spawn({
+            let (client, old) = (proxy.client().await, old.clone());
+            async move { create(&client, &old).await }
+        });
+        until("it looks for the streams", async || {
+            let requests = proxy.requests().into_iter().skip(before);
+            requests.filter(|to| to.contains("WORK-4-")).count() > 0
+        })
+        .await;
+        repartition(&client, &with(7)).await.unwrap();
+        proxy.hold(None);
+        match late.await.unwrap() {
+            Err(Error::Server { .. }) => repartition(&client, &old).await.unwrap(),
+            late => break late,
+        }
+    };
     assert!(matches!(late, Err(Error::Mismatch { .. })), "{late:?}");
     none_is_open(&context, &old, 4).await;
-    replica.running.abort();
+}
+
+/// N1: a change whose new streams cannot be made leaves the old ones open, and so does `create`.
+#[tokio::test]
+async fn create_closes_no_streams_that_it_has_not_made() {
+    let old = config();
+    let Some((_server, client, producer)) = created(&old).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    let store = context.get_key_value("WORK-owners").await.unwrap();
+    store.put("layout", "4 7".into()).await.unwrap();
+    create(&client, &old).await.unwrap();
+    for key in 0..20 {
+        producer.add(&format!("key-{key}"), "").await.unwrap();
+    }
 }
 
 /// N1, N4, N7: the change is killed again and again. Producers go over from the old number to the new one, and so do replicas.
