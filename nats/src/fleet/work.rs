@@ -113,10 +113,10 @@ where
     let Some(mut running) = may_begin(&shared, &tenure).await else {
         return skip(&shared, job);
     };
+    job.value_mut().moved = false;
     if let Some(given_up) = job.value().given_up.clone() {
         return give_up(&shared, name, &token, job, ready, given_up).await;
     }
-    job.value_mut().moved = false;
     let attempt = failures.saturating_add(deaths).saturating_add(1);
     let attempts = &tenure.attempts;
     if suspect {
