@@ -127,6 +127,91 @@ async fn a_hand_over_hands_on_what_was_in_hand_at_a_death() {
     assert_eq!(attempts, [2; 3]);
 }
 
+/// N15: a key that was handled before the death, and is added again after it, is not suspected after a hand-over.
+#[tokio::test]
+async fn a_hand_over_suspects_nothing_that_was_handled() {
+    let config = one_retry();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let batch = ["handled", "hangs"].map(|key| (key.to_owned(), String::new()));
+    stored(&producer, batch).await;
+    let (gate, open) = watch::channel("");
+    let waits = move |delivery: Delivery| {
+        let mut open = open.clone();
+        async move {
+            let _ = open.wait_for(|key| *key == delivery.key()).await;
+            DONE
+        }
+    };
+    // The first death is not counted.
+    for (name, handles, left) in [("a", "", 2), ("b", "handled", 1)] {
+        let log = Log::default();
+        let killed = logged(client.clone(), &config, name, &log, waits.clone()).await;
+        until("both are in hand", async || seen(&log).len() == 2).await;
+        gate.send_replace(handles);
+        until("one is handled", async || {
+            messages(&server, &config).await == left
+        })
+        .await;
+        killed.running.abort();
+    }
+    let log = Log::default();
+    let fleet = Fleet::join(client.clone(), config.clone(), "c").await;
+    let leaves = run_many(fleet.unwrap(), 1, logging(&log, waits));
+    until("one is in hand", async || seen(&log).len() == 1).await;
+    producer.add("handled", "").await.unwrap();
+    let context = jetstream::new(client.clone());
+    let stream = context.get_stream("WORK-1-0").await.unwrap();
+    until("the other one has come", async || {
+        let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
+        let info = stream.consumer_info(&names[0]).await.unwrap();
+        info.delivered.stream_sequence == 3
+    })
+    .await;
+    let finish = async {
+        sleep(Duration::from_millis(100)).await;
+        gate.send_replace("hangs");
+    };
+    tokio::join!(leaves.leave(), finish);
+    let _next = logged(client, &config, "d", &log, |_| ready(DONE)).await;
+    drained(&server, &config).await;
+    let seen = seen(&log).into_iter();
+    let tries: Vec<_> = seen.map(|seen| (seen.key, seen.attempt)).collect();
+    assert_eq!(tries, [("hangs".to_owned(), 2), ("handled".to_owned(), 1)]);
+}
+
+/// N15: a hand-over that begins while the delivery of a suspect is written down hands on the suspicion.
+#[tokio::test]
+async fn a_hand_over_hands_on_what_has_not_begun() {
+    let config = one_retry();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    producer.add("key", "").await.unwrap();
+    // The first death is not counted.
+    for name in ["a", "b"] {
+        let log = Log::default();
+        let killed = logged(client.clone(), &config, name, &log, |_| pending()).await;
+        until("it is in hand", async || seen(&log).len() == 1).await;
+        killed.running.abort();
+    }
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    proxy.lose_named(Some(".d.0.key"));
+    let leaves = logged(proxy.client().await, &config, "c", &log, |_| ready(DONE)).await;
+    until("it is written down", async || {
+        let mut requests = proxy.requests().into_iter();
+        requests.any(|to| to.contains(".d.0.key"))
+    })
+    .await;
+    proxy.lose_named(None);
+    leaves.leave().await;
+    let _next = logged(client, &config, "d", &log, |_| ready(DONE)).await;
+    drained(&server, &config).await;
+    let attempts: Vec<_> = seen(&log).iter().map(|seen| seen.attempt).collect();
+    assert_eq!(attempts, [2]);
+}
+
 /// A success that cannot be written is written later: by a replica that goes on, or before it hands over.
 async fn a_success_is_written_later(goes_on: bool) {
     let config = one();

@@ -174,6 +174,15 @@ impl Attempts {
         Ok(is_any)
     }
 
+    /// A message has come that was added after the take-over. If the queue has no other of the key, the former owner had handled what it had
+    /// in hand of it.
+    pub(crate) fn acquit(&self, token: &str, is_first: impl FnOnce() -> bool) {
+        let accused = &mut self.counts().accused;
+        if accused.contains(token) && is_first() {
+            accused.remove(token);
+        }
+    }
+
     /// A key has come that a former owner had received, or that was added before the take-over.
     pub(crate) fn expect(&self, token: &str) {
         self.counts().next.push_back(token.to_owned());
@@ -215,6 +224,16 @@ impl Attempts {
             }
         }
         self.write_ahead(shared, fence, &ahead).await;
+    }
+
+    /// Such a delivery does not begin, because the partition is handed over: what is known of the key is handed on.
+    pub(crate) async fn withdraw(&self, shared: &Shared, fence: Fence, token: &str, deaths: u32) {
+        if deaths == 0 {
+            return self.end(shared, fence, token).await;
+        }
+        if let Some(of) = self.counts().of.get_mut(token) {
+            of[DIED] = deaths;
+        }
     }
 
     /// Such a delivery has ended.

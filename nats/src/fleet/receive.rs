@@ -399,7 +399,10 @@ fn put(
                 shared.acks.send(tenure, message.reply);
                 return Ok(());
             }
-            if tenure.is_suspect(sequence) && shared.queue.state(&*key).is_none() {
+            let is_first = || shared.queue.state(&*key).is_none();
+            if !tenure.is_suspect(sequence) {
+                tenure.attempts.acquit(token, is_first);
+            } else if is_first() {
                 tenure.attempts.expect(token);
             }
             let mut load = Load::new(tenure, message);

@@ -129,14 +129,15 @@ where
         }
         attempts.begin(&shared, tenure.fence, &token, deaths).await;
         // The lease may have run out while the server did not reply, or the tenure have ended. A hand-over waits for the first permit, so
-        // that the count is not the next owner's yet.
+        // that what the key is left with is handed on.
         let again = tokio::select! {
             again = may_begin(&shared, &tenure) => again,
             () = tenure.lost() => None,
         };
         let Some(again) = again else {
             if !tenure.is_lost() {
-                attempts.end(&shared, tenure.fence, &token).await;
+                let withdraw = attempts.withdraw(&shared, tenure.fence, &token, deaths);
+                withdraw.await;
             }
             return skip(&shared, job);
         };
