@@ -128,6 +128,25 @@ async fn leaving_tells_what_could_not_be_released() {
     other.leave().await;
 }
 
+/// Nor does one of a session that another replica ends before.
+#[tokio::test]
+async fn leaving_tells_what_was_taken_over() {
+    let config = config();
+    let Some((server, _, _)) = created(&config).await else {
+        return;
+    };
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let leaves = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
+    until("it owns all", async || leaves.fleet.owned().len() == 4).await;
+    let other = Replica::logging(&server, &config, "b", &log).await;
+    until("it owns its half", async || other.fleet.owned().len() == 2).await;
+    let kept = leaves.fleet.owned();
+    proxy.lose_named(Some("KV.WORK-owners."));
+    let left = leaves.fleet.leave(Duration::from_secs(60)).await;
+    assert_eq!((left.handed_over, left.abandoned), (0, kept));
+    other.leave().await;
+}
+
 /// A hand-over does not wait for a handler longer than `max_handover`, and other keys do not wait for it at all.
 #[tokio::test]
 async fn a_hand_over_has_a_limit_and_other_keys_go_on() {

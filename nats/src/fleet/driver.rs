@@ -42,6 +42,8 @@ pub(super) struct Driver {
     waits: BTreeSet<Fence>,
     /// While the replica leaves. Those that it owns still are not released.
     handed_over: BTreeSet<Fence>,
+    /// Those that it owned when another replica has ended its session.
+    fenced: Vec<Fence>,
     /// [`Leave`] has its own deadline for what runs.
     leaves: bool,
     left: bool,
@@ -57,6 +59,7 @@ impl Driver {
             tasks: JoinSet::new(),
             waits: BTreeSet::new(),
             handed_over: BTreeSet::new(),
+            fenced: Vec::new(),
             leaves: false,
             left: false,
         }
@@ -76,8 +79,7 @@ impl Driver {
             }
         }
         let mut abandoned = BTreeSet::from_iter(self.shared.abandon());
-        let owned = self.member.owned();
-        abandoned.extend(owned.map(|(partition, epoch)| Fence { partition, epoch }));
+        abandoned.extend(self.owned().chain(self.fenced.iter().copied()));
         if let Some((_, leave)) = leaving {
             let _ = leave.left.send(Left {
                 handed_over: self.handed_over.difference(&abandoned).count(),
@@ -181,7 +183,11 @@ impl Driver {
             self.handed_over.insert(Fence { partition, epoch });
         }
         let now = self.shared.lease.now();
+        let owned = Vec::from_iter(self.owned());
         for action in self.member.step(now, input) {
+            if action == Action::Left {
+                self.fenced.clone_from(&owned);
+            }
             self.act(action);
         }
         // After the actions: deliveries of a lost partition must not begin under a new session's lease.
@@ -191,6 +197,11 @@ impl Driver {
         self.shared.series.lease_left(left);
         self.shared.series.memory(self.shared.memory.held());
         self.tell_waits(now);
+    }
+
+    fn owned(&self) -> impl Iterator<Item = Fence> {
+        let owned = self.member.owned();
+        owned.map(|(partition, epoch)| Fence { partition, epoch })
     }
 
     /// Tells which partitions wait for the lease of another replica to end, and that they do no more (N13).
