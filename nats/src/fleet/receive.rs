@@ -452,7 +452,7 @@ fn refuse(
 /// Deletes the consumer of a tenure that has ended, so that its successor finds none. An error does no harm:
 /// the successor deletes it.
 pub(super) async fn delete_consumer(shared: &Shared, tenure: &Tenure) {
-    let name = tenure.consumer_name();
+    let name = tenure.end_consumer();
     let delete = shared.stream(tenure.fence).delete_consumer(&name);
     let deleted = match within(tenure, "deleting the consumer", delete).await {
         Ok(deleted) => deleted.map_err(Into::into),

@@ -55,6 +55,8 @@ pub(crate) struct Tenure {
 struct Consumer {
     number: u64,
     name: String,
+    /// Its deletion has begun.
+    is_over: bool,
     /// The subject of an acknowledgement: see `Acks::settled`.
     acknowledged: Option<Subject>,
 }
@@ -64,6 +66,7 @@ impl Consumer {
         Consumer {
             number,
             name: layout::consumer_name(fence, number),
+            is_over: false,
             acknowledged: None,
         }
     }
@@ -92,6 +95,13 @@ impl Tenure {
         self.consumer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The consumer is going to be deleted: an acknowledgement may not reach it. Returns its name.
+    pub(crate) fn end_consumer(&self) -> String {
+        let mut consumer = self.consumer();
+        consumer.is_over = true;
+        consumer.name.clone()
+    }
+
     /// The consumer is used up: the next one has another name.
     pub(crate) fn next_consumer(&self) {
         let mut consumer = self.consumer();
@@ -112,10 +122,12 @@ impl Tenure {
         self.consumer().name.clone()
     }
 
-    /// An acknowledgement is sent to this subject. Returns whether it reaches the consumer: it does not if its message is of a former one.
+    /// An acknowledgement is sent to this subject. Returns whether it reaches the consumer: it does not if its message is of a former one, and
+    /// may not if the consumer is being deleted.
     pub(crate) fn acknowledges(&self, subject: &Subject) -> bool {
         let mut consumer = self.consumer();
-        let reaches = subject.split('.').any(|token| token == consumer.name);
+        let is_its = subject.split('.').any(|token| token == consumer.name);
+        let reaches = is_its && !consumer.is_over;
         if reaches && consumer.acknowledged.is_none() {
             consumer.acknowledged = Some(subject.clone());
         }
@@ -236,6 +248,20 @@ mod tests {
         assert!(tenure.begin().is_none());
         drop(quick);
         assert_eq!((&mut finish).now_or_never(), Some(()));
+    }
+
+    /// N5: otherwise the next owner would deliver again what is handled meanwhile.
+    #[test]
+    fn a_consumer_that_is_being_deleted_gets_no_acknowledgements() {
+        let tenure = tenure();
+        let of = |name: &str| Subject::from(format!("$JS.ACK.WORK-1-0.{name}.1.5.1.0.0"));
+        let (first, subject) = (tenure.consumer_name(), of(&tenure.consumer_name()));
+        assert!(tenure.acknowledges(&subject));
+        assert_eq!(tenure.end_consumer(), first);
+        assert!(!tenure.acknowledges(&subject));
+        tenure.next_consumer();
+        assert!(!tenure.acknowledges(&subject));
+        assert!(tenure.acknowledges(&of(&tenure.consumer_name())));
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use async_nats::Subject;
 use futures_util::FutureExt;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
@@ -370,8 +370,10 @@ async fn remove(
         .collect();
     let stream = shared.stream(tenure.fence);
     for some in former.chunks(AT_ONCE) {
-        let deletes = some.iter().map(|message| message.delete(stream));
-        if let Err(error) = try_join_all(deletes).await {
+        let deletes = join_all(some.iter().map(|message| message.delete(stream)));
+        let failed = deletes.await.into_iter().filter_map(Result::err).last();
+        if let Some(error) = failed {
+            // A server that is away keeps the key for the time of one request, not of each.
             tracing::debug!(%error, "messages that are handled come again");
             return;
         }
