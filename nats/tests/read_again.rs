@@ -20,12 +20,12 @@ async fn delivered(config: Config, messages: usize, header: usize) -> Vec<usize>
     let Some((server, client, _)) = created(&config).await else {
         return Vec::new();
     };
-    let log: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let log: Arc<Mutex<Vec<[usize; 2]>>> = Arc::default();
     let _replica = replica(server.client().await, &config, "a", {
         let log = Arc::clone(&log);
         move |delivery| {
             let mut log = log.lock().unwrap();
-            log.push(delivery.messages().len());
+            log.push([delivery.messages().len(), delivery.covered()]);
             ready(match log.len() {
                 1 => Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(2)),
                 _ => DONE,
@@ -42,6 +42,8 @@ async fn delivered(config: Config, messages: usize, header: usize) -> Vec<usize>
     }
     drained(&server, &config).await;
     let log = log.lock().unwrap().clone();
+    assert!(log.iter().all(|[has, covers]| has == covers), "{log:?}");
+    let log: Vec<usize> = log.into_iter().map(|[has, _]| has).collect();
     assert_eq!(log.iter().sum::<usize>(), messages + log[0], "{log:?}");
     log
 }

@@ -92,7 +92,7 @@ pub(crate) struct Load {
     pub(crate) tenure: Arc<Tenure>,
     /// In the order of their sequences. Only the last one, unless every payload counts.
     pub(crate) messages: Vec<Message>,
-    /// How many messages it stands for, of those that this replica has received.
+    /// How many messages it stands for, of those that this replica has received: at least those that it has.
     pub(crate) covered: usize,
     /// The handler has asked that the key is not tried before this instant.
     pub(crate) not_before: Option<Instant>,

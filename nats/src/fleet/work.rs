@@ -150,7 +150,7 @@ where
         tenure: Arc::clone(&tenure),
         // Without their room, which a handler that keeps them would keep, too.
         messages: job.value().messages[..ready].to_vec(),
-        covered: job.value().covered,
+        covered: job.value().covered - (job.value().messages.len() - ready),
         lease: Arc::clone(&shared.lease),
         attempt,
     };
@@ -386,9 +386,11 @@ fn rest(mut job: Job, handled: usize) -> Outcome {
         drop(job.take());
         return Outcome::Done;
     }
-    job.value_mut().messages.drain(..handled);
-    job.value_mut().given_up = None;
-    job.value_mut().not_before = None;
+    let load = job.value_mut();
+    load.messages.drain(..handled);
+    load.covered = load.messages.len();
+    load.given_up = None;
+    load.not_before = None;
     Outcome::RequeueAfter(Duration::ZERO)
 }
 
