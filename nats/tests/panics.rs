@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use keyqueue_nats::{Fleet, dead_letter};
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
-    set_default_local_recorder,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
+    Unit, set_default_local_recorder,
 };
 use servers::until;
 
 use common::{created, one, one_retry};
 
-/// A recorder that panics when a message is received.
-struct Panics;
+/// A recorder that panics when this series changes.
+struct Panics(&'static str);
 
 impl CounterFn for Panics {
     fn increment(&self, _: u64) {
@@ -25,20 +25,32 @@ impl CounterFn for Panics {
     fn absolute(&self, _: u64) {}
 }
 
+impl GaugeFn for Panics {
+    fn increment(&self, _: f64) {}
+    fn decrement(&self, _: f64) {}
+
+    fn set(&self, _: f64) {
+        panic!("of the recorder");
+    }
+}
+
 impl Recorder for Panics {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        match key.name() {
-            "keyqueue_nats_messages_total" => Counter::from_arc(Arc::new(Panics)),
-            _ => Counter::noop(),
+        match key.name() == self.0 {
+            true => Counter::from_arc(Arc::new(Panics(self.0))),
+            false => Counter::noop(),
         }
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        match key.name() == self.0 {
+            true => Gauge::from_arc(Arc::new(Panics(self.0))),
+            false => Gauge::noop(),
+        }
     }
 
     fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
@@ -46,16 +58,15 @@ impl Recorder for Panics {
     }
 }
 
-/// N10: a partition whose task has panicked is not kept by an owner that receives nothing.
-#[tokio::test]
-async fn a_panic_of_a_task_that_receives_ends_the_run() {
+async fn a_panic_ends_the_run(series: &'static str) {
     let config = one();
     let Some((_server, client, producer)) = created(&config).await else {
         return;
     };
     producer.add("key", "").await.unwrap();
+    let recorder = Panics(series);
     let fleet = {
-        let _recorder = set_default_local_recorder(&Panics);
+        let _recorder = set_default_local_recorder(&recorder);
         Fleet::join(client, config, "a").await.unwrap()
     };
     let running = tokio::spawn({
@@ -66,6 +77,18 @@ async fn a_panic_of_a_task_that_receives_ends_the_run() {
     let panic = running.await.unwrap_err().into_panic();
     assert_eq!(panic.downcast_ref(), Some(&"of the recorder"));
     assert_eq!(fleet.owned(), []);
+}
+
+/// N10: a partition whose task has panicked is not kept by an owner that receives nothing.
+#[tokio::test]
+async fn a_panic_of_a_task_that_receives_ends_the_run() {
+    a_panic_ends_the_run("keyqueue_nats_messages_total").await;
+}
+
+/// It does not end the process, if the recorder panics again while the run ends.
+#[tokio::test]
+async fn a_recorder_that_panics_again_and_again_ends_the_run() {
+    a_panic_ends_the_run("keyqueue_nats_owned_partitions").await;
 }
 
 struct Error;

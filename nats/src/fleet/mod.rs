@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::ready;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -295,7 +296,8 @@ impl Fleet {
     ///
     /// # Panics
     ///
-    /// If your recorder of metrics or subscriber of tracing panics. A panic of the handler is a failure.
+    /// If your recorder of metrics or subscriber of tracing panics. If it does so in a task that works on a key, the key is tried again
+    /// instead. A panic of the handler is a failure.
     ///
     /// # Cancel safety
     ///
@@ -427,7 +429,8 @@ struct End<'a>(&'a Shared);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        self.0.abandon();
+        // A recorder that has panicked may do so again, which would end the process.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.0.abandon()));
         self.0.queue.shut_down_now();
     }
 }
@@ -465,14 +468,15 @@ impl Shared {
     /// Ends all tenures without handing over. Returns those that were left.
     fn abandon(&self) -> Vec<Fence> {
         let all = mem::take(&mut *self.owned());
-        self.series.owned(0);
         let end = |owned: Owned| {
             owned.tenure.lose();
             owned.receiver.abort();
-            self.forget_stalled(owned.tenure.fence);
             owned.tenure.fence
         };
-        all.into_values().map(end).collect()
+        let ended: Vec<Fence> = all.into_values().map(end).collect();
+        self.series.owned(0);
+        ended.iter().for_each(|fence| self.forget_stalled(*fence));
+        ended
     }
 
     pub(crate) fn tell(&self, event: Event) {
