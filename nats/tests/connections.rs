@@ -109,7 +109,12 @@ async fn a_hold_outlasts_a_new_message() {
 /// N5: what is handled when its consumer was made again meanwhile is not delivered by the next owner.
 #[tokio::test]
 async fn a_handler_that_runs_while_the_connection_is_new_and_a_hand_over() {
-    let config = one();
+    for coalesce in [Coalesce::Server, Coalesce::Client, Coalesce::Never] {
+        handler_and_hand_over(Config { coalesce, ..one() }).await;
+    }
+}
+
+async fn handler_and_hand_over(config: Config) {
     let Some((server, client, producer)) = created(&config).await else {
         return;
     };
@@ -135,6 +140,10 @@ async fn a_handler_that_runs_while_the_connection_is_new_and_a_hand_over() {
         names.first().is_some_and(|name| *name != former)
     })
     .await;
+    // What comes later is the next owner's.
+    if config.coalesce != Coalesce::Server {
+        producer.add("key", "new").await.unwrap();
+    }
     let finish = async {
         sleep(Duration::from_millis(100)).await;
         gate.send_replace(true);
@@ -142,7 +151,12 @@ async fn a_handler_that_runs_while_the_connection_is_new_and_a_hand_over() {
     tokio::join!(first.leave(), finish);
     let next = Replica::logging(&server, &config, "b", &log).await;
     drained(&server, &config).await;
-    assert_eq!(count(&log, "key"), 1, "{:?}", seen(&log));
+    let payloads: Vec<_> = seen(&log).into_iter().map(|seen| seen.payloads).collect();
+    let expected: &[&[&str]] = match config.coalesce {
+        Coalesce::Server => &[&[""]],
+        _ => &[&[""], &["new"]],
+    };
+    assert_eq!(payloads, expected, "{:?}", config.coalesce);
     next.leave().await;
 }
 

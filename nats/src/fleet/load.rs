@@ -50,11 +50,21 @@ impl Message {
         }
     }
 
-    /// Deletes it from its stream.
-    pub(super) async fn delete(&self, stream: &Stream) -> Result<(), async_nats::Error> {
+    /// Deletes it from its stream, and with `older` those of its key before it, which it has replaced: their acknowledgements may have
+    /// been lost, and then the last of them would be the newest.
+    pub(super) async fn delete(
+        &self,
+        stream: &Stream,
+        older: bool,
+    ) -> Result<(), async_nats::Error> {
         // Another message of this sequence is kept.
-        if let Some(stored) = self.stored(stream).await? {
-            stream.delete_message(stored.sequence).await?;
+        match self.stored(stream).await? {
+            Some(stored) if older => {
+                let purge = stream.purge().filter(stored.subject.to_string());
+                purge.sequence(stored.sequence + 1).await?;
+            }
+            Some(stored) => _ = stream.delete_message(stored.sequence).await?,
+            None => {}
         }
         Ok(())
     }

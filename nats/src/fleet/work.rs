@@ -33,7 +33,7 @@ use super::load::{self, GivenUp, Load, Message};
 use super::pull::BATCH;
 use super::tenure::Tenure;
 use crate::stream::AT_ONCE;
-use crate::{Event, dead_letter, key as token};
+use crate::{Coalesce, Event, dead_letter, key as token};
 
 /// Between two tries of what only the server can do.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -369,8 +369,9 @@ async fn remove(
         .filter(|message| !acknowledge(&shared.acks, tenure, message.reply.clone()))
         .collect();
     let stream = shared.stream(tenure.fence);
+    let older = shared.config.coalesce == Coalesce::Client;
     for some in former.chunks(AT_ONCE) {
-        let deletes = join_all(some.iter().map(|message| message.delete(stream)));
+        let deletes = join_all(some.iter().map(|message| message.delete(stream, older)));
         let failed = deletes.await.into_iter().filter_map(Result::err).last();
         if let Some(error) = failed {
             // A server that is away keeps the key for the time of one request, not of each.
