@@ -18,8 +18,9 @@
 mod letters;
 
 use std::mem;
+use std::pin::pin;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 pub use letters::{Letter, Letters};
@@ -64,8 +65,8 @@ pub(crate) struct Writer {
     client: ClientConfig,
     /// And when it was made.
     producer: Mutex<(FutureProducer, Instant)>,
-    /// Whether the last letter has taken longer than `PROMPT`: no worker waits for the next ones.
-    is_late: AtomicBool,
+    /// The letters on their way that have taken longer than `PROMPT`: while there are some, no worker waits for others.
+    late: AtomicUsize,
     topic: String,
     group: String,
 }
@@ -77,7 +78,7 @@ impl Writer {
         Ok(Writer {
             client: client.clone(),
             producer: Mutex::new((producer, Instant::now())),
-            is_late: AtomicBool::new(false),
+            late: AtomicUsize::new(0),
             topic: topic.to_owned(),
             group: group.to_owned(),
         })
@@ -99,9 +100,9 @@ impl Writer {
 
     /// Waits for a letter that a task writes, but not for brokers that are late.
     pub(crate) async fn wait(&self, letter: JoinHandle<()>) {
-        // Ordering: Relaxed, both; a hint. If it is outdated, a worker waits for one letter more or less.
-        if !self.is_late.load(Ordering::Relaxed) && timeout(PROMPT, letter).await.is_err() {
-            self.is_late.store(true, Ordering::Relaxed);
+        // Ordering: Relaxed; a hint. If it is outdated, a worker waits for one letter more or less.
+        if self.late.load(Ordering::Relaxed) == 0 {
+            _ = timeout(PROMPT, letter).await;
         }
     }
 
@@ -134,15 +135,38 @@ impl Writer {
         letter.key = record.key();
         letter.payload = record.payload();
         let producer = self.producer()?;
-        let began = Instant::now();
-        let sent = producer.send(letter, ENQUEUE).await;
-        let is_late = began.elapsed() >= PROMPT;
-        // Ordering: Relaxed; a hint, as above.
-        self.is_late.store(is_late, Ordering::Relaxed);
+        let sent = {
+            let mut sent = pin!(producer.send(letter, ENQUEUE));
+            match timeout(PROMPT, &mut sent).await {
+                Ok(sent) => sent,
+                Err(_) => {
+                    let _late = Late::new(&self.late);
+                    sent.await
+                }
+            }
+        };
         if producer.client().fatal_error().is_some() {
             drop_apart(producer);
         }
         sent.map(drop).map_err(|(error, _)| error)
+    }
+}
+
+/// Counts a letter that takes long, until it has ended or is cancelled.
+struct Late<'w>(&'w AtomicUsize);
+
+impl<'w> Late<'w> {
+    fn new(late: &'w AtomicUsize) -> Self {
+        // Ordering: Relaxed, here and in the drop; a hint.
+        late.fetch_add(1, Ordering::Relaxed);
+        Late(late)
+    }
+}
+
+impl Drop for Late<'_> {
+    fn drop(&mut self) {
+        // Ordering: Relaxed; as above.
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

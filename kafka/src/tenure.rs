@@ -318,6 +318,10 @@ impl Tenure {
         self.earlier.iter().for_each(|tenure| tenure.cancel.close());
     }
 
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_closed()
+    }
+
     /// Is ready when the tenure is cancelled.
     pub(crate) async fn cancelled(&self) {
         // An error: it is closed.

@@ -118,6 +118,51 @@ async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key_of_their_b
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn a_letter_that_was_late_makes_no_other_one_late() {
+    let (cluster, notes) = (letters_apart(), Notes::default());
+    let late = cluster.broker_round_trip_time(2, Duration::from_millis(1500));
+    late.expect("a broker");
+    let settings = builder(&cluster).dead_letters("dead").concurrency(1);
+    let (consumer, handled) = (settings.build().expect("settings"), notes.clone());
+    let gate = Arc::new(Semaphore::new(0));
+    let (opens, stop) = (Arc::clone(&gate), Notify::new());
+    let grace = Duration::from_secs(10);
+    let run = consumer.run_batches_until(stop.notified(), grace, 60, move |records| {
+        let verdicts = records.iter().map(|record| {
+            handled.add(common::text(record.payload()));
+            verdict(record, &Notes::default())
+        });
+        let verdicts: Vec<_> = verdicts.collect();
+        let (opens, waits) = (Arc::clone(&opens), records[0].key() == Some(b"gate"));
+        async move {
+            if waits {
+                opens.acquire().await.expect("a permit").forget();
+            }
+            verdicts
+        }
+    });
+    let letters = async {
+        produce(&cluster, &[(Some("a"), Some("bad"))]).await;
+        until("a letter", || consumer.status().dead_letters == 1).await;
+        let prompt = cluster.broker_round_trip_time(2, Duration::ZERO);
+        prompt.expect("a broker");
+        // While the only worker waits, the other two come, so that one batch has both.
+        let good = Some("good");
+        produce(&cluster, &[(Some("gate"), good)]).await;
+        until("the gate", || notes.len() == 2).await;
+        produce(&cluster, &[(Some("b"), Some("bad")), (Some("b"), good)]).await;
+        let held = || consumer.status().partitions[0].records;
+        until("they are held", || held() == 3).await;
+        gate.add_permits(1);
+        until("all", || consumer.status().finished == 2).await;
+        stop.notify_one();
+    };
+    let ended = tokio::join!(run, letters).0.expect("an end");
+    assert_eq!((ended.finished, ended.dead_letters), (2, 2));
+    assert_eq!(notes.len(), 4, "each is handled once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
 async fn a_letter_that_is_refused_at_once_is_a_failure() {
     let cluster = cluster(1);
     cluster.create_topic("dead", 1, 1).expect("a topic");

@@ -213,6 +213,10 @@ async fn bury(shared: &Arc<Shared>, record: &Arc<Inner>, mut trouble: Trouble) -
     };
     // A look that finds a refusal comes a moment after it: the letter is written again at once.
     if !trouble.is_sent {
+        // What nobody waits for any more is left to the next owner, without a letter.
+        if record.tenure.is_cancelled() {
+            return cancelled(shared);
+        }
         trouble.is_sent = true;
         record.fail(trouble.clone());
         // A revocation waits for it, as for a handler; also one that has begun.
@@ -253,11 +257,11 @@ async fn write(
             return;
         }
     };
-    let (topic, partition, offset) = record.place();
-    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
-    trouble.refused = Some(error);
+    trouble.refused = Some(error.clone());
     trouble.is_sent = false;
     record.fail(trouble);
+    let (topic, partition, offset) = record.place();
+    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
 }
 
 fn finish(shared: &Shared, record: &Arc<Inner>, has_failed: bool) {
