@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Plants known bugs: see checks/mutants/README.md. In three parts for two processors, beside each other, each with a tree and a
-# target directory of its own: a build after a bug keeps one processor busy, and a test that hangs none. Miri, which finds some
-# of them, is installed first.
+# target directory of its own: a build after a bug keeps one processor busy, and a test that hangs keeps none busy. Miri,
+# which finds some of them, is installed first.
 source "$(dirname "$0")/../lib.sh"
 
 has_miri || echo "Miri cannot be installed: what only it finds is not found"

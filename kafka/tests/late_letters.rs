@@ -213,6 +213,43 @@ async fn a_record_that_is_given_up_while_the_run_ends_has_its_letter() {
     assert_eq!((ended.dead_letters, ended.left), (1, 0));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)] // R4
+async fn a_record_that_is_given_up_when_nobody_waits_any_more_has_no_letter() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    let consumer = builder(&cluster).dead_letters("dead").build();
+    let consumer = consumer.expect("settings");
+    let (begun, stop, of_run) = (Notes::default(), Notify::new(), consumer.clone());
+    let notes = begun.clone();
+    let run = consumer.run_until(stop.notified(), Duration::ZERO, move |_| {
+        notes.add("begun");
+        let partitions = of_run.clone();
+        async move {
+            // It blocks its thread, so that nothing cancels it.
+            while !partitions
+                .status()
+                .partitions
+                .iter()
+                .all(|of| of.is_leaving)
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            Verdict::<_>::GiveUp("no")
+        }
+    });
+    let end = async {
+        until("it runs", || begun.len() == 1).await;
+        stop.notify_one();
+    };
+    let ended = tokio::join!(run, end).0.expect("an end");
+    assert_eq!((ended.dead_letters, ended.left), (0, 1));
+    let letters = consumer.dead_letters().expect("there is a topic");
+    let letters = tokio::task::spawn_blocking(move || letters.read()).await;
+    assert_eq!(letters.expect("no panic").expect("the letters").len(), 0);
+}
+
 /// Runs a batch that gives up the first record of a key and finishes the second one, while the run ends.
 async fn end_of_a_batch(cluster: &Cluster, grace: Duration) -> Ended {
     let records = [(Some("a"), Some("bad")), (Some("a"), Some("good"))];

@@ -204,7 +204,7 @@ fn cancelled(shared: &Shared) -> Next {
 /// Ends a record that is in the gate and has no retries left, or waits to try that again.
 ///
 /// Brokers that do not reply refuse a letter only after `message.timeout.ms`. Neither a worker nor the other keys of its batch wait for
-/// that: a task of its own goes on with the letter and ends the record, and its key comes again to look.
+/// that: a task writes the letter and ends the record. Meanwhile the key is delivered each second, to see whether it has ended.
 async fn bury(shared: &Arc<Shared>, record: &Arc<Inner>, mut trouble: Trouble) -> Next {
     let (Exhausted::DeadLetter, Some(letters)) = (shared.exhausted(record), &shared.letters) else {
         shared.counts.skipped.add(1);
