@@ -367,28 +367,6 @@ mod tests {
         }
     }
 
-    // D3
-    #[test]
-    fn each_policy_answers_for_a_second_delay() {
-        use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
-        for (policy, new, due) in [
-            (Earliest, 5, 5),
-            (Earliest, 15, 10),
-            (Latest, 5, 10),
-            (Latest, 15, 15),
-            (Replace, 5, 5),
-            (Replace, 15, 15),
-            (KeepFirst, 5, 10),
-            (KeepFirst, 15, 10),
-        ] {
-            let delay = Delay::new(false);
-            pending(set(&delay, 10, policy));
-            let moved = matches!(set(&delay, new, policy), Set::Pending { moved: true, .. });
-            assert_eq!(delay.due(), Some(due), "{policy:?} {new}");
-            assert_eq!(moved, due != 10, "{policy:?} {new}");
-        }
-    }
-
     // D3: of two entries of one key only the valid one fires.
     #[test]
     fn a_delay_that_was_moved_leaves_a_stale_stamp() {

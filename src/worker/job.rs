@@ -452,4 +452,28 @@ fn lend<'j, K, V>(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::sync::Mutex;
+    use crate::worker::lending::free;
+
+    #[test] // W9
+    fn a_job_that_comes_back_late_leaves_nothing_to_the_next_one() {
+        let come_back = |place: Arc<Mutex<Back<u32>>>, value| {
+            let (value, mark) = (Some(value), Mark::default());
+            mark.set(GIVE_UP);
+            *place.lock() = Back { value, mark };
+        };
+        let mut lane = Lane::default();
+        come_back(Arc::clone(free(&mut lane)), 1);
+        let late = Arc::clone(free(&mut lane));
+        assert_eq!(late.lock().value, None);
+        // It is still somewhere when the next one begins.
+        let next = Arc::clone(free(&mut lane));
+        come_back(late, 2);
+        let back = mem::take(&mut *next.lock());
+        assert_eq!(back.value, None);
+        let verdict = back.mark.on(Verdict::Retry(()));
+        assert!(matches!(verdict, Verdict::Retry(())));
+    }
+}

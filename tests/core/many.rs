@@ -1,14 +1,10 @@
 //! Many at a time keep every promise of one at a time (C14).
 
-use std::cell::Cell;
-use std::hash::{Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use keyqueue::{Added, GetError, WorkQueue};
+use keyqueue::{GetError, WorkQueue};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -112,117 +108,4 @@ fn keys_of_an_iterator_that_waits_are_delivered_as_they_come() {
     }
     drop(sender);
     assert_eq!(adder.join().unwrap(), 300);
-}
-
-/// What a panicking call panics with; unwound quietly, past the panic hook.
-struct Blown;
-
-thread_local! {
-    static HASHES: Cell<u32> = const { Cell::new(u32::MAX) };
-    static EQS: Cell<u32> = const { Cell::new(u32::MAX) };
-}
-
-static ALIVE: AtomicI32 = AtomicI32::new(0);
-
-/// A key whose calls of `Hash` or of `Eq` panic after a number of them. All have the same hash but for a few bits.
-#[derive(Debug)]
-struct Key(u32);
-
-impl Key {
-    fn new(number: u32) -> Self {
-        ALIVE.fetch_add(1, Ordering::Relaxed);
-        Key(number)
-    }
-}
-
-impl Drop for Key {
-    fn drop(&mut self) {
-        ALIVE.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn called(left: &'static thread::LocalKey<Cell<u32>>) {
-    left.set(left.get().saturating_sub(1));
-    if left.get() == 0 {
-        left.set(u32::MAX);
-        resume_unwind(Box::new(Blown));
-    }
-}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        called(&HASHES);
-        state.write_u32(self.0);
-    }
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Self) -> bool {
-        called(&EQS);
-        self.0 == other.0
-    }
-}
-
-impl Eq for Key {}
-
-/// Takes all, each of which must be one of `0..60`, and once.
-fn numbers(queue: &WorkQueue<Key>) -> Vec<u32> {
-    let taken: Vec<u32> =
-        std::iter::from_fn(|| queue.try_get().ok().map(|item| item.key().0)).collect();
-    assert!(
-        taken.is_sorted_by(|one, other| one < other),
-        "{taken:?} are not in the order of the call"
-    );
-    taken
-}
-
-#[test] // C14
-fn a_panic_in_the_middle_leaves_each_key_added_or_not_and_the_queue_whole() {
-    for call in (1..130).step_by(if cfg!(miri) { 17 } else { 1 }) {
-        for which in [&HASHES, &EQS] {
-            let queue = WorkQueue::<Key>::builder()
-                .shards(2)
-                .ring(4)
-                .build()
-                .unwrap();
-            // Half of them are known, and idle.
-            queue.add_all((0..60).filter(|n| n % 2 == 0).map(Key::new));
-            drop(queue.get_batch(60));
-            which.set(call);
-            let keys: Vec<Key> = (0..60).map(Key::new).collect();
-            let end = catch_unwind(AssertUnwindSafe(|| queue.add_all(keys)));
-            let blown = which.replace(u32::MAX) == u32::MAX;
-            assert_eq!(end.is_err(), blown);
-            let queued = queue.len();
-            let taken = numbers(&queue);
-            assert_eq!(taken.len(), queued, "a key is queued and has no entry");
-            if std::ptr::eq(which, &HASHES) && end.is_err() {
-                // Those before it are added.
-                assert!(taken.into_iter().eq(0..call - 1));
-            }
-            // Whatever became of a key, it can be added now: none is stuck as queued.
-            assert_eq!(queue.add_all((0..60).map(Key::new)), 60);
-            assert!(numbers(&queue).into_iter().eq(0..60));
-            drop(queue);
-        }
-    }
-    assert_eq!(ALIVE.load(Ordering::Relaxed), 0);
-}
-
-#[test] // C14
-fn a_panic_of_the_iterator_leaves_what_it_gave_before_added() {
-    for given in [0, 1, 7, 127, 128, 129, 300] {
-        let queue = WorkQueue::new();
-        let keys = (0..1000_u32).map(|n| {
-            if n < given {
-                n
-            } else {
-                resume_unwind(Box::new(Blown))
-            }
-        });
-        let end = catch_unwind(AssertUnwindSafe(|| queue.add_all(keys)));
-        assert!(end.is_err_and(|cause| cause.is::<Blown>()));
-        assert!(take_all(&queue).into_iter().eq(0..given));
-        assert_eq!(queue.add(0), Added::Queued);
-    }
 }

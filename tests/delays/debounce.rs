@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use crate::common::take_all;
 use crate::common::timed::{HOUR, after, built, ms, secs, timed};
-use keyqueue::{
-    Added, Cursor, DelayPolicy, Full, KeySnapshot, Listed, MockClock, WorkQueue, merge,
-};
-use proptest::prelude::*;
+use keyqueue::{Added, Cursor, DelayPolicy, Full, KeySnapshot, Listed, WorkQueue, merge};
 
 const QUIET: Duration = ms(100);
 const LIMIT: Duration = ms(250);
@@ -188,114 +185,4 @@ fn values_of_a_burst_are_merged() {
         queue.fire_due();
     }
     assert_eq!(*queue.try_get().unwrap().value(), [0, 1, 2, 3, 4]);
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    Change(u64, u64),
-    Delay(u64),
-    Add,
-    Cancel,
-    RunNow,
-    Wait(u64),
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        6 => (1..40_u64, 1..90_u64).prop_map(|(quiet, limit)| Op::Change(quiet, limit)),
-        1 => (1..90_u64).prop_map(Op::Delay),
-        1 => Just(Op::Add),
-        1 => Just(Op::Cancel),
-        1 => Just(Op::RunNow),
-        6 => (1..20_u64).prop_map(Op::Wait),
-    ]
-}
-
-/// What the only key does, in milliseconds.
-#[derive(Default)]
-struct Model {
-    now: u64,
-    due: Option<u64>,
-    /// Of a burst.
-    limit: Option<u64>,
-}
-
-impl Model {
-    fn set(&mut self, due: Option<u64>, limit: Option<u64>) {
-        (self.due, self.limit) = (due, limit);
-    }
-
-    fn change(&mut self, quiet: u64, limit: u64) {
-        let (quiet, own) = (self.now + quiet, self.now + limit);
-        match (self.due, self.limit) {
-            (_, Some(limit)) => self.due = Some(quiet.min(limit)),
-            (Some(due), None) if due <= quiet.min(own) => {}
-            _ => self.set(Some(quiet.min(own)), Some(own)),
-        }
-    }
-}
-
-fn run(queue: &WorkQueue<u64>, time: &MockClock, supersedes: bool, ops: &[Op]) {
-    let handle = queue.handle(1);
-    let mut model = Model::default();
-    for (n, op) in ops.iter().enumerate() {
-        let mut delivered = false;
-        match *op {
-            Op::Change(quiet, limit) => {
-                let (q, l) = (ms(quiet), ms(limit));
-                let added = match n % 3 {
-                    0 => queue.entry(1).debounce(q, l).add(),
-                    1 => queue.entry_ref(&1).debounce(q, l).add(),
-                    _ => handle.entry().debounce(q, l).add(),
-                };
-                assert_eq!(added, Added::Delayed);
-                model.change(quiet, limit);
-            }
-            Op::Delay(delay) => {
-                queue.add_after(1, ms(delay));
-                if model.due.is_none_or(|due| model.now + delay < due) {
-                    model.set(Some(model.now + delay), None);
-                }
-            }
-            Op::Add => {
-                queue.add(1);
-                delivered = true;
-                if supersedes {
-                    model.set(None, None);
-                }
-            }
-            Op::Cancel => {
-                assert_eq!(queue.cancel(&1), model.due.is_some());
-                model.set(None, None);
-            }
-            Op::RunNow => {
-                delivered = model.due.is_some();
-                assert_eq!(queue.run_now(&1).is_some(), delivered);
-                model.set(None, None);
-            }
-            Op::Wait(wait) => {
-                model.now += wait;
-                time.advance(ms(wait));
-                queue.fire_due();
-                if model.due.is_some_and(|due| due <= model.now) {
-                    delivered = true;
-                    model.set(None, None);
-                }
-            }
-        }
-        assert_eq!(take_all(queue).len(), usize::from(delivered), "{op:?}, {n}");
-        let left = model.due.map(|due| ms(due - model.now));
-        assert_eq!(due_in(queue), left, "{op:?}, {n}");
-    }
-}
-
-proptest! {
-    #[test] // T4
-    fn debounced_adds_agree_with_a_model(
-        supersedes in any::<bool>(),
-        ops in proptest::collection::vec(op(), 1..200),
-    ) {
-        let (queue, time) = built::<u64>(|builder| builder.supersede_delays(supersedes));
-        run(&queue, &time, supersedes, &ops);
-    }
 }

@@ -3,7 +3,6 @@
 //! Each shard keeps up to [`RESIDENTS`] idle keys, and as many more until the next sweep: [`CACHE`]
 //! bytes a shard. An idle queue may hold that much more than twice what an empty one does.
 
-use std::sync::Arc;
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
@@ -273,31 +272,5 @@ fn keys_that_were_delayed_are_forgotten_by_the_timers_thread() {
             measured.deliver(1);
         }
         eventually("the keys are forgotten", || measured.is_back_to_the_cache());
-    });
-}
-
-#[test] // C10
-fn the_values_of_forgotten_keys_are_dropped() {
-    const BURST: u64 = 100_000;
-    alone(|| {
-        let queue = WorkQueue::builder().shards(SHARDS).build().unwrap();
-        let shared = Arc::new(());
-        let burst = || {
-            for key in 0..BURST {
-                queue.add((key, Arc::clone(&shared)));
-            }
-            assert_eq!(Arc::strong_count(&shared) as u64, 1 + BURST);
-            for _ in 0..BURST {
-                queue.try_get().unwrap().done();
-            }
-        };
-        burst();
-        assert!(queue.try_get().is_err());
-        let kept = Arc::strong_count(&shared) - 1;
-        println!("{kept} keys kept");
-        assert!(kept <= SHARDS * RESIDENTS);
-        burst();
-        queue.shrink();
-        assert_eq!(Arc::strong_count(&shared), 1);
     });
 }

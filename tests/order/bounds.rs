@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Wake, Waker};
-use std::thread;
 use std::time::Duration;
 
 use crate::common::calls::{Call, Calls};
@@ -210,30 +209,6 @@ fn an_add_that_needs_no_room_after_all_gives_it_back() {
     assert_eq!(next.wakes(), 1);
     assert_eq!(next.output(), Added::Queued);
     drop(item);
-}
-
-#[test] // B2 S1
-fn a_shut_down_ends_every_wait() {
-    let _watchdog = watchdog(60);
-    for now in [false, true] {
-        let queue = bounded(1);
-        queue.add("a");
-        let mut task = Task::waiting(Box::pin(queue.entry("b").add_async()));
-        thread::scope(|scope| {
-            let wait = scope.spawn(|| queue.entry("c").wait().add());
-            let timed = scope.spawn(|| queue.entry("d").within(HOUR).try_add());
-            if now {
-                queue.shut_down_now();
-            } else {
-                queue.shut_down();
-            }
-            assert_eq!(wait.join().unwrap(), Added::ShutDown);
-            assert_eq!(timed.join().unwrap(), Ok(Added::ShutDown));
-        });
-        assert_eq!(task.output(), Added::ShutDown);
-        assert_eq!(queue.entry("e").wait().add(), Added::ShutDown);
-        assert_eq!(queue.entry("a").try_add(), Ok(Added::ShutDown));
-    }
 }
 
 #[test] // B1

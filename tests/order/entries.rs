@@ -149,26 +149,6 @@ fn a_delay_takes_room_when_it_is_set_and_waits_for_it() {
     assert_eq!((queue.state("d"), queue.counts().delayed), (None, 1));
 }
 
-#[test] // V6, S1
-fn a_shut_down_ends_the_wait_of_a_delay() {
-    let (queue, _time): (Queue, _) = built(|builder| builder.capacity(1));
-    queue.entry_ref("full").add();
-    let handle = queue.handle("c".to_owned());
-    let mut owned = Task::waiting(Box::pin(
-        queue.entry("a".to_owned()).after(HOUR).add_async(),
-    ));
-    let mut borrowed = Task::waiting(Box::pin(queue.entry_ref("b").add_async()));
-    let mut by_handle = Task::waiting(Box::pin(handle.entry().after(HOUR).add_async()));
-    queue.shut_down();
-    assert_eq!(owned.output(), Added::ShutDown);
-    assert_eq!(borrowed.output(), Added::ShutDown);
-    assert_eq!(by_handle.output(), Added::ShutDown);
-    assert_eq!(
-        queue.entry_ref("d").after(HOUR).try_add(),
-        Ok(Added::ShutDown)
-    );
-}
-
 /// A key that counts its copies.
 #[derive(PartialEq, Eq, Hash)]
 struct Copied(String);

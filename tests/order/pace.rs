@@ -176,17 +176,6 @@ fn a_key_is_forgotten_after_its_interval() {
     assert_eq!(Arc::strong_count(&key), 1);
 }
 
-#[test] // T2 G3
-fn a_key_that_waits_for_its_interval_outlives_its_group() {
-    let (queue, time) = grouped(|builder| builder.min_interval(secs(1)));
-    queue.add(("a", 1));
-    queue.try_get().unwrap().done();
-    queue.add(("a", 1));
-    queue.shrink();
-    time.advance(secs(1));
-    assert_eq!(take_all(&queue), [("a", 1)]);
-}
-
 #[test] // T2
 fn a_getter_is_woken_at_the_end_of_an_interval() {
     let _watchdog = watchdog(60);

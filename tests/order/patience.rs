@@ -163,7 +163,7 @@ fn a_try_that_has_waited_too_long_is_refused_also_if_its_key_has_come() {
     assert_eq!(keys(&queue), ["full", "a"]);
 }
 
-#[test] // V6 S1
+#[test] // V6 B2 S1
 fn a_shut_down_ends_each_wait_and_nothing_is_added() {
     let _watchdog = watchdog(60);
     let ways: [fn(&Queue) -> Added; 6] = [
@@ -177,24 +177,32 @@ fn a_shut_down_ends_each_wait_and_nothing_is_added() {
             queue.entry("f").within(HOUR).update(change)
         },
     ];
-    let queue = full();
-    thread::scope(|scope| {
-        let adds = ways.map(|way| {
-            scope.spawn({
-                let queue = &queue;
-                move || way(queue)
-            })
+    for now in [false, true] {
+        let queue = full();
+        let mut task = Task::waiting(Box::pin(queue.entry("g").add_async()));
+        let mut delayed = Task::waiting(Box::pin(queue.entry("h").after(HOUR).add_async()));
+        thread::scope(|scope| {
+            let adds = ways.map(|way| {
+                scope.spawn({
+                    let queue = &queue;
+                    move || way(queue)
+                })
+            });
+            eventually("all wait", || waiting_adds(&queue) == ways.len() + 2);
+            match now {
+                true => _ = queue.shut_down_now(),
+                false => _ = queue.shut_down(),
+            }
+            for add in adds {
+                assert_eq!(add.join().unwrap(), Added::ShutDown);
+            }
         });
-        eventually("all wait", || waiting_adds(&queue) == ways.len());
-        queue.shut_down();
-        for add in adds {
-            assert_eq!(add.join().unwrap(), Added::ShutDown);
+        assert_eq!([task.output(), delayed.output()], [Added::ShutDown; 2]);
+        for way in ways {
+            assert_eq!(way(&queue), Added::ShutDown, "without a wait");
         }
-    });
-    for way in ways {
-        assert_eq!(way(&queue), Added::ShutDown, "without a wait");
+        assert_eq!(keys(&queue), if now { vec![] } else { vec!["full"] });
     }
-    assert_eq!(keys(&queue), ["full"]);
 }
 
 #[test] // V6: of two settings, the later one counts
@@ -232,7 +240,11 @@ fn puts_and_updates_with_a_limit_exceed_the_bound_or_come_back() {
     let mut list = vec![];
     change(&mut list);
     assert_eq!((key, list), ("new", vec![5]));
-    // A value that waits already is not more with another one.
+    // A key without a value needs no room, and a value that waits already is not more with another one.
+    assert_eq!(
+        queue.entry("none").within(SOON).try_add(),
+        Ok(Added::Queued)
+    );
     let merged = queue.entry("put").within(HOUR);
     assert_eq!(merged.try_put(vec![6]), Ok(Added::Merged));
     assert_eq!(handle.entry().within(HOUR).put(vec![7]), Added::Queued);

@@ -32,8 +32,20 @@ fn settings_that_make_no_sense_are_refused_by_name() {
     );
     let error = by(WorkQueue::builder()).group_limit(0).build().unwrap_err();
     assert_eq!(error.field(), "group_limit");
-    let error = by(WorkQueue::builder()).group_rate(f64::NAN, 1).build();
-    assert_eq!(error.unwrap_err().field(), "group_rate");
+    for (per_second, burst) in [
+        (0.0, 1),
+        (-1.0, 1),
+        (f64::NAN, 1),
+        (f64::INFINITY, 1),
+        (1.0, 0),
+        (1e-9, 100),
+    ] {
+        let error = by(WorkQueue::builder())
+            .group_rate(per_second, burst)
+            .build();
+        assert_eq!(error.unwrap_err().field(), "group_rate", "{per_second}");
+    }
+    assert!(by(WorkQueue::builder()).group_rate(0.1, 1).build().is_ok());
     let error = by(WorkQueue::builder()).group_weight(|_: &u32| 1).build();
     assert_eq!(error.unwrap_err().field(), "group_weight");
     let builder = WorkQueue::<u64>::builder().weight(|(): &()| 1);

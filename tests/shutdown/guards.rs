@@ -91,39 +91,6 @@ fn a_wait_for_a_shut_down_races_with_it_without_being_lost() {
 
 // ---- drains with a deadline -----------------------------------------------------------------
 
-#[test] // S7
-fn a_drain_begins_when_it_is_polled_and_ends_by_whichever_comes_first() {
-    let queue = Config::usual().queue::<u64>();
-    queue.add_all(0..2);
-    let item = queue.get().unwrap();
-    let drain = Box::pin(queue.drain_async());
-    assert!(!queue.is_shutting_down(), "begins with the first poll");
-    let mut released = Task::waiting(drain);
-    assert_eq!(figures(queue.shut_down()), (1, 1, 0));
-    let left = released.output();
-    assert!(!left.is_finished());
-    assert_eq!(figures(left), (1, 1, 0));
-
-    let mut last = Task::waiting(Box::pin(queue.drain_async()));
-    item.done();
-    last.assert_pending();
-    drop(queue.get());
-    assert_eq!(last.wakes(), 1, "woken by the last done");
-    assert!(last.output().is_finished());
-}
-
-#[test] // S7
-fn a_dropped_drain_leaves_the_others_waiting_properly() {
-    let queue = Config::usual().queue::<u64>();
-    queue.add(0);
-    let item = queue.get().unwrap();
-    let [first, mut second] = [(); 2].map(|()| Task::waiting(Box::pin(queue.drain_async())));
-    drop(first);
-    item.done();
-    assert_eq!(second.wakes(), 1);
-    assert!(second.output().is_finished());
-}
-
 #[test] // S10: each worker panics once, with an item in hand
 fn a_drain_whose_workers_are_gone_says_what_nobody_will_get() {
     let queue = Config::usual().queue::<u64>();

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::thread;
-use std::time::Duration;
 
-use super::{deliveries, lists, timed_lists};
+use super::{deliveries, timed_lists};
 use crate::common::timed::HOUR;
-use crate::common::{Task, poll, there, watchdog};
+use crate::common::{Task, poll, watchdog};
 use keyqueue::limiter::NoLimit;
 use keyqueue::{Added, Full, WorkQueue, merge};
 
@@ -39,27 +37,6 @@ fn assert_room(queue: &Lists, room: usize) {
 }
 
 #[test] // B1
-fn a_key_that_waits_already_needs_no_room() {
-    let queue = bounded(2);
-    queue.entry("a").try_put(vec![1]).unwrap();
-    queue.entry("b").after(HOUR).put(vec![2]);
-    assert_eq!(queue.entry("c").try_put(vec![3]), Err(Full(("c", vec![3]))));
-    assert_eq!(queue.entry("a").try_put(vec![4]), Ok(Added::Merged));
-    assert_eq!(queue.entry("b").try_put(vec![5]), Ok(Added::Queued));
-    assert_eq!(queue.entry("a").wait().put(vec![6]), Added::Merged);
-    let wait = queue
-        .entry("c")
-        .within(Duration::from_millis(1))
-        .try_put(vec![7]);
-    assert_eq!(wait, Err(Full(("c", vec![7]))));
-    assert_eq!(
-        deliveries(&queue),
-        [("a", vec![1, 4, 6]), ("b", vec![2, 5])]
-    );
-    assert_room(&queue, 2);
-}
-
-#[test] // B1
 fn a_delivery_a_cancel_a_remove_and_a_clear_make_room() {
     let queue = bounded(3);
     let put = || {
@@ -79,31 +56,6 @@ fn a_delivery_a_cancel_a_remove_and_a_clear_make_room() {
     queue.clear();
     queue.cancel(&"c");
     assert_room(&queue, 3);
-}
-
-#[test] // B3
-fn what_was_accepted_is_never_refused() {
-    let queue = bounded(2);
-    queue.put("a", vec![1]);
-    queue.put("b", vec![1]);
-    let items: Vec<_> = there(&queue).take(2).collect();
-    // Dirty keys take the room, retries exceed it.
-    for key in ["c", "d"] {
-        queue.entry(key).try_put(vec![2]).unwrap();
-    }
-    for item in items {
-        assert_eq!(item.retry(), Added::Deferred);
-    }
-    // Other puts are not bounded.
-    assert_eq!(queue.put("e", vec![3]), Added::Queued);
-    assert_eq!(queue.entry("f").after(HOUR).put(vec![3]), Added::Delayed);
-    assert_eq!(queue.len(), 5);
-    // There is room once fewer than the capacity wait, whatever was above it.
-    for left in (0..5).rev() {
-        assert!(queue.entry("new").try_put(vec![0]).is_err(), "{left}");
-        queue.get().unwrap().done();
-    }
-    assert_room(&queue, 1);
 }
 
 #[test] // B1
@@ -246,55 +198,6 @@ fn a_shut_down_ends_every_wait() {
     let mut task = Task::waiting(Box::pin(queue.entry("b").put_async(vec![2])));
     queue.shut_down();
     assert_eq!((task.wakes(), task.output()), (1, Added::ShutDown));
-
-    for now in [false, true] {
-        let queue = bounded(1);
-        queue.put("a", vec![1]);
-        let mut task = Task::waiting(Box::pin(queue.entry("b").put_async(vec![2])));
-        thread::scope(|scope| {
-            let wait = scope.spawn(|| queue.entry("c").wait().put(vec![3]));
-            let timed = scope.spawn(|| queue.entry("d").within(HOUR).try_put(vec![4]));
-            if now {
-                queue.shut_down_now();
-            } else {
-                queue.shut_down();
-            }
-            assert_eq!(wait.join().unwrap(), Added::ShutDown);
-            assert_eq!(timed.join().unwrap(), Ok(Added::ShutDown));
-        });
-        assert_eq!(task.output(), Added::ShutDown);
-        // And whoever comes later does not wait.
-        assert_eq!(queue.entry("e").wait().put(vec![5]), Added::ShutDown);
-    }
-}
-
-#[test] // B1
-fn a_queue_without_a_bound_is_never_full() {
-    let queue = lists::<u32>();
-    for key in 0..1000 {
-        assert_eq!(queue.entry(key).try_put(vec![key]), Ok(Added::Queued));
-    }
-    assert_eq!(queue.entry(1000).wait().put(vec![]), Added::Queued);
-    assert_eq!(
-        queue.entry(1000).within(Duration::ZERO).try_put(vec![]),
-        Ok(Added::Merged)
-    );
-    assert_eq!(
-        pollster::block_on(queue.entry(1001).put_async(vec![])),
-        Added::Queued
-    );
-}
-
-#[test] // B2
-fn full_says_so_and_has_what_was_to_be_put() {
-    let queue = bounded(1);
-    queue.put("a", vec![1]);
-    let full = queue.entry("b").try_put(vec![2]).unwrap_err();
-    assert_eq!(
-        (format!("{full}"), format!("{full:?}")),
-        ("the queue is full".into(), "Full(..)".into())
-    );
-    assert_eq!(full.0, ("b", vec![2]));
 }
 
 /// A waker that puts a value for the key whose change made room, as a task that is polled in the

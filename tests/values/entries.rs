@@ -1,12 +1,11 @@
 //! One way to add: every setting of an entry with every other, and with every verb (V6).
 
 use std::convert::identity;
-use std::thread;
 use std::time::Duration;
 
 use super::timed_lists;
 use crate::common::timed::{HOUR, secs};
-use crate::common::{Task, eventually, there, waiting_adds, watchdog};
+use crate::common::{Task, there};
 use pollster::block_on;
 
 use keyqueue::{
@@ -242,35 +241,6 @@ fn of_two_delays_the_more_urgent_level_counts() {
 }
 
 #[test] // V6, B2
-fn a_delayed_put_that_waits_for_room_is_delayed_once_there_is_some() {
-    let _watchdog = watchdog(60);
-    let (queue, time) = lists(1);
-    queue.put("full".into(), vec![]);
-    thread::scope(|scope| {
-        let wait = scope.spawn(|| {
-            queue
-                .entry_ref("a")
-                .after(secs(1))
-                .level(0)
-                .wait()
-                .put(vec![1])
-        });
-        eventually("the add waits for room", || waiting_adds(&queue) == 1);
-        assert!(!wait.is_finished());
-        assert_eq!(queue.state(&"a".to_owned()), None);
-        queue.get().unwrap().done();
-        assert_eq!(wait.join().unwrap(), Added::Delayed);
-    });
-    assert!(
-        queue.entry_ref("b").try_put(vec![]).is_err(),
-        "the delay takes room"
-    );
-    time.advance(secs(1));
-    queue.fire_due();
-    assert_eq!(queue.get().unwrap().level(), 0);
-}
-
-#[test] // V6, B2
 fn a_task_that_is_cancelled_while_it_waits_has_added_nothing() {
     let (queue, _time) = lists(1);
     queue.put("full".into(), vec![]);
@@ -376,21 +346,4 @@ fn a_tracked_add_adds_no_value_and_ends_with_the_one_that_waits() {
     assert_eq!(entry.add(), Added::Queued);
     assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
     assert_eq!(none.ended(), Some(Ended::Dropped));
-}
-
-#[test] // V6 B2
-fn an_add_that_has_waited_long_enough_exceeds_the_bound_or_comes_back() {
-    let (queue, _time) = lists(1);
-    queue.put("full".into(), vec![]);
-    let within = |key| queue.entry_ref(key).within(Duration::from_millis(1));
-    assert_eq!(within("a").try_put(vec![1]), Err(Full(("a", vec![1]))));
-    assert_eq!(within("a").put(vec![1]), Added::Queued);
-    assert_eq!(within("b").update(|value| value.push(2)), Added::Queued);
-    assert_eq!(
-        within("c").try_add(),
-        Ok(Added::Queued),
-        "a key without a value needs no room"
-    );
-    assert_eq!(queue.len(), 4);
-    assert_eq!(there(&queue).count(), 3, "c has no value");
 }

@@ -184,13 +184,3 @@ fn a_batch_has_the_value_of_each_key() {
     }
     assert_nothing_delivered(&queue);
 }
-
-#[test]
-#[should_panic(expected = "the value was taken")]
-fn a_value_that_was_taken_is_not_there() {
-    let queue = lists::<&str>();
-    queue.put("a", vec![1]);
-    let mut item = queue.get().unwrap();
-    drop(item.take());
-    let _ = item.value();
-}

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::common::timed::{HOUR, built, secs};
 use keyqueue::worker::{Outcome, Verdict, Workers};
-use keyqueue::{Added, DelayPolicy, Full, GetError, State, WorkQueue};
+use keyqueue::{Added, DelayPolicy, Full, GetError, State, WorkQueue, merge};
 
 #[test] // V6
 fn a_put_is_an_add() {
@@ -81,29 +81,45 @@ fn a_remove_takes_nothing_back() {
     assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
 }
 
-#[test] // V6
+/// What a panic says.
+fn panics<R>(f: impl FnOnce() -> R) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(|| _ = f())).unwrap_err();
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref().cloned()).unwrap()
+}
+
+#[test] // V2 V6
 fn there_is_no_value_and_no_receipt() {
-    let queue = WorkQueue::<u64>::new();
+    let queue = WorkQueue::<u64>::builder().capacity(1).build().unwrap();
+    let handle = queue.handle(2);
     queue.put(1, ());
     let mut item = queue.get().unwrap();
     assert_eq!(item.take(), None);
-    let text = |panic: Box<dyn std::any::Any + Send>| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        text.or_else(|| panic.downcast_ref::<String>().cloned())
-    };
-    let panics: [&dyn Fn(); 2] = [&|| *item.value(), &|| drop(queue.entry(2).tracked())];
-    let texts = ["the value was taken", "`Builder::merge`"];
-    for (call, expected) in panics.into_iter().zip(texts) {
-        let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
-        let text = text(panic).unwrap();
-        assert!(text.contains(expected), "{text}");
-    }
-    assert!(catch_unwind(AssertUnwindSafe(|| *item.value_mut())).is_err());
+    assert!(panics(|| item.value()).contains("the queue has none"));
+    assert!(panics(|| item.value_mut()).contains("the queue has none"));
+    let text = "tracked adds need a queue with `Builder::merge`";
+    assert_eq!(panics(|| queue.entry(2).tracked()), text);
+    assert_eq!(panics(|| handle.entry().tracked()), text);
     assert!(queue.state(&2).is_none());
+    assert_eq!(
+        queue.entry(2).try_add(),
+        Ok(Added::Queued),
+        "no room is taken"
+    );
     queue.shut_down();
     assert_eq!(item.retry(), Added::ShutDown);
     let left = queue.take_left();
     assert_eq!((left.len(), left[0].key, left[0].value), (1, 1, None));
+
+    let queue = WorkQueue::builder().merge(merge::sum).build().unwrap();
+    queue.put("a", 1);
+    let mut item = queue.get().unwrap();
+    assert_eq!((*item.value(), item.take()), (1, Some(1)));
+    assert!(panics(|| item.value()).contains("the value was taken"));
+    assert!(panics(|| item.value_mut()).contains("the value was taken"));
+    assert_eq!(item.take(), None);
+    drop(item);
+    assert_eq!(queue.put("a", 2), Added::Queued);
 }
 
 #[test] // V6 W9

@@ -4,59 +4,13 @@ use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{assert_nothing_delivered, deliveries, lists, timed_lists, tracked};
+use super::{lists, tracked};
 use crate::common::counted::Alive;
-use crate::common::timed::{HOUR, ms};
+use crate::common::timed::HOUR;
 use crate::common::watchdog;
 use keyqueue::limiter::{ItemExponentialFailure, NoLimit};
-use keyqueue::worker::{Job, Outcome, Reason, Verdict, Workers};
+use keyqueue::worker::{Job, Reason, Verdict, Workers};
 use keyqueue::{Ended, WorkQueue, merge};
-
-/// Runs the work on a delivery of `[1]`, during which `[2]` is put, and returns the next value.
-fn after(work: impl Fn(&mut Vec<u32>) -> Verdict<&'static str> + Sync) -> Option<Vec<u32>> {
-    let _watchdog = watchdog(60);
-    let (queue, time) = timed_lists(|builder| builder);
-    let receipt = tracked(&queue, "a", vec![1]);
-    let calls = AtomicUsize::new(0);
-    let next = Mutex::new(None);
-    let workers = Workers::new(&queue).concurrency(1);
-    workers
-        .run(|mut job| {
-            if calls.fetch_add(1, Ordering::SeqCst) == 0 {
-                queue.put("a", vec![2]);
-                return work(job.value_mut());
-            }
-            *next.lock().unwrap() = job.take();
-            queue.shut_down();
-            Verdict::Ok(Outcome::Done)
-        })
-        .unwrap();
-    assert!(receipt.ended().is_some());
-    time.advance(HOUR);
-    next.into_inner().unwrap()
-}
-
-#[test] // V3 W2 W3 W5
-fn what_the_function_leaves_goes_with_every_kind_of_retry() {
-    let retries: [fn() -> Verdict<&'static str>; 5] = [
-        || Verdict::Retry("fails"),
-        || Verdict::RetryAfter("fails", ms(1)),
-        || Verdict::Ok(Outcome::RequeueAfter(ms(1))),
-        || Verdict::Ok(Outcome::Later(ms(1))),
-        || resume_unwind(Box::new("the work fails")),
-    ];
-    for retry in retries {
-        let next = after(|value| {
-            value.push(10);
-            retry()
-        });
-        assert_eq!(next, Some(vec![1, 10, 2]));
-    }
-    // After a success, or if the key is given up, the value is dropped.
-    let done = after(|_| Verdict::Ok(Outcome::Done));
-    assert_eq!(done, Some(vec![2]));
-    assert_eq!(after(|_| Verdict::GiveUp("never")), Some(vec![2]));
-}
 
 #[test] // V3 W2 W5
 fn the_hook_gets_the_value_of_a_key_that_is_given_up() {
@@ -133,23 +87,6 @@ fn the_hook_gets_the_value_of_a_retry_that_a_shut_down_drops_or_refuses() {
     assert_eq!(ends, [Ended::Dropped, Ended::Dropped, Ended::GivenUp]);
 }
 
-#[test] // V2
-fn background_workers_get_values_and_an_abort_keeps_the_others() {
-    let _watchdog = watchdog(60);
-    let queue = lists::<u32>();
-    let (done, results) = std::sync::mpsc::channel();
-    let workers = Workers::new(&queue).concurrency(2);
-    let running = workers
-        .spawn(move |mut job| done.send((*job, job.take().unwrap())).unwrap())
-        .unwrap();
-    queue.put(1, vec![1, 2]);
-    assert_eq!(results.recv(), Ok((1, vec![1, 2])));
-    running.abort();
-    running.join();
-    queue.put(2, vec![3]);
-    assert_eq!(deliveries(&queue), [(2, vec![3])]);
-}
-
 #[test] // V2 W2
 fn workers_drop_each_value_once() {
     let alive = Alive::default();
@@ -177,18 +114,4 @@ fn workers_drop_each_value_once() {
         .unwrap();
     assert_eq!((alive.count(), calls.into_inner()), (0, 120));
     assert!(queue.get().is_none());
-}
-
-#[test] // W1
-fn a_value_that_a_function_does_not_look_at_is_dropped() {
-    let queue = lists::<&str>();
-    queue.put("a", vec![1]);
-    Workers::new(&queue)
-        .concurrency(1)
-        .run(|_| _ = queue.shut_down())
-        .unwrap();
-    assert!(queue.get().is_none());
-    let queue = lists::<&str>();
-    assert!(Workers::new(&queue).concurrency(0).run(|_| ()).is_err());
-    assert_nothing_delivered(&queue);
 }

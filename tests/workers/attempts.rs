@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::timed::{MS, built, ms, secs};
-use crate::common::{eager, poll_until_idle, watchdog};
+use crate::common::{eager, poll_until_idle};
 use futures_lite::future::yield_now;
 use keyqueue::WorkQueue;
 use keyqueue::limiter::RateLimiter;
@@ -63,32 +63,6 @@ fn a_try_that_is_put_off_or_done_is_not_counted() {
     });
     run.unwrap();
     assert_eq!(seen.into_inner().unwrap(), [1, 2, 2, 1, 2]);
-}
-
-#[test] // W7
-fn of_nested_workers_each_job_has_its_own_attempt() {
-    let queue = eager([1_u64]);
-    let run = Workers::new(&queue).concurrency(1).run(|outer| {
-        if outer.attempt() == 1 {
-            return Err("again");
-        }
-        let inner = eager([7_u64]);
-        let tries = AtomicUsize::new(0);
-        let run = Workers::new(&inner).concurrency(1).run(|job| {
-            let tries = tries.fetch_add(1, Ordering::SeqCst) + 1;
-            assert_eq!(job.attempt() as usize, tries);
-            if tries == 4 {
-                inner.shut_down();
-            }
-            assert!(tries > 3, "a panic is an attempt, too");
-        });
-        run.unwrap();
-        assert_eq!(tries.into_inner(), 4);
-        assert_eq!(outer.attempt(), 2);
-        queue.shut_down();
-        Ok(())
-    });
-    run.unwrap();
 }
 
 #[test] // W7
@@ -192,29 +166,4 @@ fn a_limiter_that_panics_when_it_is_read_keeps_no_job_from_its_function() {
     run.run(|job| attempts.lock().unwrap().push(job.attempt()))
         .unwrap();
     assert_eq!(attempts.into_inner().unwrap(), [1, 1]);
-}
-
-#[test] // W7
-fn background_threads_and_spawned_futures_see_it() {
-    let _watchdog = watchdog(60);
-    let saw = Arc::new(AtomicUsize::new(0));
-    let work = {
-        let saw = Arc::clone(&saw);
-        move |attempt| _ = saw.fetch_add(attempt as usize, Ordering::SeqCst)
-    };
-    let queue = WorkQueue::from_iter([1, 2]);
-    queue.shut_down();
-    let workers = Workers::new(&queue).concurrency(2);
-    let running = workers.spawn({
-        let work = work.clone();
-        move |job: Job<'_, u64>| work(job.attempt())
-    });
-    running.unwrap().join();
-    let queue = WorkQueue::from_iter([1, 2]);
-    queue.shut_down();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let workers = Workers::new(&queue).concurrency(2);
-    let task = runtime.spawn(workers.run_async(async move |job| work(job.attempt())));
-    runtime.block_on(task).unwrap().unwrap();
-    assert_eq!(saw.load(Ordering::SeqCst), 4);
 }

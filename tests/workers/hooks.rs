@@ -185,6 +185,10 @@ fn a_future_with_a_hook_is_send_and_so_is_one_whose_errors_are_not() {
         .on_give_up_async(|_, _| async {})
         .on_error(|_, _| ());
     is_send(&workers.run_async(async |_: Job<'_, u64>| Err::<(), _>("no")));
+    let lists: WorkQueue<u64, Vec<u32>> =
+        WorkQueue::builder().merge(merge::append).build().unwrap();
+    let work = async |job: Job<'_, u64, Vec<u32>>| drop(job);
+    is_send(&Workers::new(&lists).run_async(work));
     let workers = Workers::new(&queue).on_error(|_, _| ());
     is_send(
         &workers

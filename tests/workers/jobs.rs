@@ -1,8 +1,7 @@
 //! The job: one thing that a function gets in threads, futures and tasks (W9), and the table in `src/worker/job.rs`, one
 //! test for each row.
 //!
-//! That a panic of the function and a cancelled future keep the value is tested with the values: `values::workers`,
-//! `values::tasks` and `values::runtime`.
+//! That a cancelled future keeps the value is tested with the values: `values::tasks` and `values::runtime`.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -251,6 +250,54 @@ fn the_value_of_a_job_that_is_dropped_goes_with_the_retry() {
             Err(String::from("fails"))
         });
         assert_eq!(receipt.ended(), Some(Ended::Done), "{way:?}");
+    }
+}
+
+/// Runs the work on a delivery of `[1]`, during which `[2]` is put, and returns the next value.
+fn after(
+    way: Way,
+    work: impl Fn(&mut Vec<u32>) -> Verdict<&'static str> + Send + Sync + 'static,
+) -> Option<Vec<u32>> {
+    let (clock, _time) = Clock::mock();
+    let queue = Arc::new(lists(|builder| builder.clock(clock).manual_timers()));
+    let receipt = tracked(&queue, 1, vec![1]);
+    let next = Arc::new(Mutex::new(None));
+    let (puts, gets) = (Arc::clone(&queue), Arc::clone(&next));
+    way.run(Workers::new(&*queue), move |mut job: ListJob<'_>| {
+        if *job.value() == [1] {
+            puts.put(1, vec![2]);
+            return work(job.value_mut());
+        }
+        *gets.lock().unwrap() = job.take();
+        puts.shut_down();
+        Verdict::Ok(Outcome::Done)
+    });
+    assert!(receipt.ended().is_some());
+    next.lock().unwrap().take()
+}
+
+#[test] // V3 W2 W3 W5
+fn what_the_function_leaves_goes_with_every_kind_of_retry() {
+    let _watchdog = watchdog(60);
+    let retries: [fn() -> Verdict<&'static str>; 5] = [
+        || Verdict::Retry("fails"),
+        || Verdict::RetryAfter("fails", ms(1)),
+        || Verdict::Ok(Outcome::RequeueAfter(ms(1))),
+        || Verdict::Ok(Outcome::Later(ms(1))),
+        || resume_unwind(Box::new("the work fails")),
+    ];
+    for way in WAYS {
+        for retry in retries {
+            let next = after(*way, move |value| {
+                value.push(10);
+                retry()
+            });
+            assert_eq!(next, Some(vec![1, 10, 2]), "{way:?}");
+        }
+        // After a success, or if the key is given up, the value is dropped.
+        let done = after(*way, |_| Verdict::Ok(Outcome::Done));
+        let given_up = after(*way, |_| Verdict::GiveUp("never"));
+        assert_eq!([done, given_up], [Some(vec![2]), Some(vec![2])], "{way:?}");
     }
 }
 

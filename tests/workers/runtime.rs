@@ -4,17 +4,15 @@ use std::error::Error;
 use std::future::{pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Barrier, Mutex};
 
-use crate::assert_closed_by_its_drop;
-use crate::common::timed::{HOUR, MS, secs};
+use crate::common::timed::{MS, secs};
 use crate::common::{
     eager, eventually, figures, poll_until_idle, scaled, take_all, waiting, watchdog,
 };
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue::worker::{Failure, GivenUp, Job, Outcome, Reason, Running, Workers};
-use keyqueue::{Added, KeyHandle, WorkQueue};
+use keyqueue::worker::{Failure, Job, Outcome, Reason, Running, Workers};
+use keyqueue::{Added, WorkQueue};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
@@ -67,29 +65,6 @@ fn eight_blocking_pieces_run_four_at_a_time_on_four_threads() {
     assert_eq!(worked.load(Ordering::SeqCst), 8);
 }
 
-#[tokio::test] // W1
-async fn as_many_keys_are_in_work_as_there_are_tasks() {
-    let _watchdog = watchdog(60);
-    let queue = queue_of([1, 2, 3, 4, 5]);
-    let running = stuck(&queue, 3).await;
-    assert_eq!(queue.len(), 2);
-    assert!(!running.is_finished());
-}
-
-#[tokio::test] // W1
-async fn a_number_of_tasks_out_of_range_is_refused_by_name_and_takes_no_key() {
-    for tasks in [0, (1 << 16) + 1, usize::MAX] {
-        let queue = queue_of([1]);
-        let workers = Workers::new(&queue).concurrency(tasks);
-        let refused = workers.spawn_on(&Handle::current(), |_| ready(()));
-        let refused = refused.unwrap_err();
-        assert_eq!(refused.field(), "concurrency");
-        assert_eq!(refused.value(), tasks.to_string());
-        assert_eq!(queue.len(), 1);
-        assert_closed_by_its_drop(queue);
-    }
-}
-
 #[tokio::test] // W2
 async fn errors_and_panics_are_retried_and_given_up() {
     let _watchdog = watchdog(60);
@@ -121,22 +96,6 @@ async fn eventually_given_up<E>(ends: &Mutex<Vec<E>>, count: usize) {
     while ends.lock().unwrap().len() < count {
         tokio::task::yield_now().await;
     }
-}
-
-#[tokio::test] // W1 W4
-async fn keys_whose_work_never_waits_do_not_keep_other_tasks_waiting() {
-    let _watchdog = watchdog(60);
-    let queue = queue_of([1]);
-    let workers = Workers::new(&queue).concurrency(1);
-    let again = |_| ready(Outcome::RequeueAfter(Duration::ZERO));
-    let running = workers.spawn_on(&Handle::current(), again).unwrap();
-    // On a runtime of one thread this returns only if the workers let it.
-    for _ in 0..10 {
-        tokio::task::yield_now().await;
-    }
-    running.abort();
-    running.join_async().await;
-    assert_eq!(queue.len(), 1);
 }
 
 // ---- each spelling in the documentation (W1) --------------------------------------------------
@@ -289,26 +248,6 @@ async fn an_aborted_task_that_runs_run_async_puts_its_keys_back() {
     assert_eq!(take_all(&queue), [3, 1, 2]);
 }
 
-#[tokio::test] // W6
-async fn cancelled_keys_are_done_if_that_is_set() {
-    let _watchdog = watchdog(60);
-    let queue = queue_of([1, 2]);
-    let begun = Arc::new(Semaphore::new(0));
-    let begins = Arc::clone(&begun);
-    let workers = Workers::new(&queue).concurrency(1);
-    let workers = workers.requeue_cancelled(false);
-    let running = workers.spawn_on(&Handle::current(), move |_| {
-        begins.add_permits(1);
-        pending::<()>()
-    });
-    drop(begun.acquire().await.unwrap());
-    let running = running.unwrap();
-    running.abort();
-    running.join_async().await;
-    assert_eq!(take_all(&queue), [2]);
-    assert_eq!(queue.add(1), Added::Queued, "it is idle");
-}
-
 #[test] // W6: a task that is aborted later than another one does not begin the key that it put back.
 fn an_abort_begins_no_work() {
     let _watchdog = watchdog(60);
@@ -365,49 +304,6 @@ async fn run_until_waits_for_the_signal_and_then_for_the_keys() {
     assert_eq!(begun.elapsed(), secs(10));
     assert!(drained.is_finished());
     assert!(queue.is_shutting_down());
-}
-
-#[tokio::test] // S5 W8
-async fn run_until_waits_for_the_reports_of_dropped_retries() {
-    let _watchdog = watchdog(60);
-    let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();
-    let queue = WorkQueue::builder().rate_limiter(limiter);
-    let queue = queue.build().unwrap();
-    queue.add_all([1, 2, 3]);
-    let (reports, reported) = mpsc::channel();
-    let report = move |key: KeyHandle<u64>, given_up: GivenUp<&str>| {
-        let reports = reports.clone();
-        async move {
-            tokio::task::yield_now().await;
-            reports.send((*key, given_up.reason)).unwrap();
-        }
-    };
-    let workers = Workers::new(&queue).concurrency(2);
-    let mut running = workers
-        .on_give_up_async(report)
-        .spawn_on(&Handle::current(), |_| ready(Err::<(), _>("no")))
-        .unwrap();
-    while queue.counts().delayed < 3 {
-        tokio::task::yield_now().await;
-    }
-    let drained = running.run_until(ready(()), secs(20)).await;
-    assert!(drained.is_finished());
-    assert_eq!(figures(drained), (0, 0, 3));
-    let mut reported: Vec<_> = reported.try_iter().collect();
-    reported.sort_by_key(|(key, _)| *key);
-    assert_eq!(reported, [1, 2, 3].map(|key| (key, Reason::Dropped)));
-}
-
-#[tokio::test] // W8
-async fn run_until_waits_for_no_signal_once_the_workers_have_ended() {
-    let _watchdog = watchdog(60);
-    let queue = queue_of([1, 2]);
-    queue.shut_down();
-    let workers = Workers::new(&queue).concurrency(2);
-    let mut running = workers.spawn_on(&Handle::current(), |_| ready(())).unwrap();
-    let drained = running.run_until(pending::<()>(), secs(60)).await;
-    assert!(drained.is_finished());
-    assert!(queue.get().is_none());
 }
 
 #[test] // W8

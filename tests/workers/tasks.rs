@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::assert_all_done;
 use crate::common::{
-    assert_nothing_queued, eager, figures, poll, poll_until_idle, take_all, waiting, watchdog,
+    assert_nothing_queued, figures, poll, poll_until_idle, take_all, waiting, watchdog,
 };
 use futures_lite::future::{block_on, yield_now};
-use keyqueue::worker::{Failure, Job, Outcome, Reason, Workers};
+use keyqueue::worker::{Job, Outcome, Workers};
 use keyqueue::{Added, LeftReason, WorkQueue};
 
 #[test] // W1 W4
@@ -165,31 +165,6 @@ fn keys_whose_work_never_waits_do_not_keep_others_waiting() {
     assert!(rounds.get() >= 50, "{}", rounds.get());
 }
 
-#[test] // W2
-fn a_panic_within_the_work_counts_as_an_error() {
-    let queue = eager([]);
-    queue.add_all([1, 2, 3]);
-    let given_up = Mutex::new(Vec::new());
-    let good = Cell::new(0);
-    let work = async |job: Job<'_, u64>| {
-        yield_now().await;
-        assert_ne!(*job, 2, "two");
-        good.set(good.get() + 1);
-    };
-    let workers = Workers::new(&queue).concurrency(2).max_retries(1);
-    let workers = workers.on_give_up(|key, end| given_up.lock().unwrap().push((*key, end)));
-    let mut run = Box::pin(workers.run_async(work));
-    assert!(poll_until_idle(&mut run).is_pending());
-    queue.shut_down();
-    assert_eq!(poll_until_idle(&mut run), Poll::Ready(Ok(())));
-
-    drop(run);
-    let (key, end) = given_up.into_inner().unwrap().pop().unwrap();
-    assert!(matches!(&end.failure, Failure::Panic(text) if text.contains("two")));
-    assert_eq!((key, end.retries, end.reason), (2, 1, Reason::MaxRetries));
-    assert_eq!(good.get(), 2);
-}
-
 #[test] // W4
 fn it_ends_only_when_the_keys_in_flight_are_finished() {
     let queue = WorkQueue::new();
@@ -272,19 +247,4 @@ fn work_is_cancelled_before_its_key_is_put_back() {
     assert!(poll_until_idle(&mut run).is_pending());
     drop(run);
     assert_eq!(take_all(&queue), [1]);
-}
-
-#[test] // W1
-fn a_number_of_tasks_out_of_range_is_refused_by_name_and_takes_no_key() {
-    for tasks in [0, (1 << 16) + 1, usize::MAX] {
-        let queue = WorkQueue::<u64>::new();
-        queue.add(1);
-        let run = Workers::new(&queue)
-            .concurrency(tasks)
-            .run_async(async |_| ());
-        let refused = pollster::block_on(run).unwrap_err();
-        assert_eq!(refused.field(), "concurrency");
-        assert_eq!(refused.value(), tasks.to_string());
-        assert_eq!(queue.len(), 1);
-    }
 }

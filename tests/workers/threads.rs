@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::ready;
 use std::io;
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -70,17 +71,22 @@ fn a_function_may_return_what_it_likes() {
     assert_eq!(worked(|_| Verdict::GiveUp("never")), 2);
 }
 
-/// Asserts that this many threads are refused by name, and that no key is taken. Returns the errors.
-fn refusals(threads: usize) -> [ConfigError; 2] {
-    let queue = WorkQueue::<u64>::new();
-    queue.add(1);
-    let run = Workers::new(&queue).concurrency(threads).run(|_| ());
-    let shared = Workers::new(&queue);
-    let spawn = shared.concurrency(threads).spawn(|_| ());
-    let refusals = [run.unwrap_err(), spawn.unwrap_err()];
+/// Asserts that so many threads, or tasks, are refused by name, and that no key is taken. Returns the errors.
+fn refusals(concurrency: usize, are_tasks: bool) -> [ConfigError; 2] {
+    let queue = WorkQueue::from_iter([1]);
+    let workers = || Workers::new(&queue).concurrency(concurrency);
+    let refusals = if are_tasks {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let spawn = workers().spawn_on(runtime.unwrap().handle(), |_| ready(()));
+        let run = pollster::block_on(workers().run_async(async |_| ()));
+        [run.unwrap_err(), spawn.unwrap_err()]
+    } else {
+        let spawn = workers().spawn(|_| ());
+        [workers().run(|_| ()).unwrap_err(), spawn.unwrap_err()]
+    };
     for refused in &refusals {
         assert_eq!(refused.field(), "concurrency");
-        assert_eq!(refused.value(), threads.to_string());
+        assert_eq!(refused.value(), concurrency.to_string());
     }
     assert_eq!(queue.len(), 1);
     assert_closed_by_its_drop(queue);
@@ -88,9 +94,11 @@ fn refusals(threads: usize) -> [ConfigError; 2] {
 }
 
 #[test] // W1
-fn a_number_of_threads_out_of_range_is_refused_by_name_and_takes_no_key() {
-    for threads in [0, (1 << 13) + 1, 60_000, usize::MAX] {
-        refusals(threads);
+fn a_number_of_threads_or_tasks_out_of_range_is_refused_by_name_and_takes_no_key() {
+    for (most, are_tasks) in [(1 << 13, false), (1 << 16, true)] {
+        for concurrency in [0, most + 1, usize::MAX] {
+            refusals(concurrency, are_tasks);
+        }
     }
 }
 
@@ -121,7 +129,7 @@ fn more_threads_than_can_be_started_are_refused_and_none_is_left() {
     let limits = "export RUST_MIN_STACK=209715200 MALLOC_ARENA_MAX=1 && ulimit -v 2180000";
     alone_under(Some(limits), || {
         let _watchdog = watchdog(60);
-        for refused in refusals(1 << 13) {
+        for refused in refusals(1 << 13, false) {
             assert!(refused.to_string().contains("can be started"), "{refused}");
             let source = refused.source().and_then(|source| source.downcast_ref());
             let kind = source.map(io::Error::kind);

@@ -143,19 +143,3 @@ where
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test] // G5 T1
-    fn a_rate_that_is_none_is_refused() {
-        for per_second in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(check_rate("group_rate", Some((per_second, 1))).is_err());
-        }
-        assert!(check_rate("group_rate", Some((1.0, 0))).is_err());
-        assert!(check_rate("group_rate", Some((1e-9, 100))).is_err());
-        assert!(check_rate("group_rate", Some((0.1, 1))).is_ok());
-        assert!(check_rate("group_rate", None).is_ok());
-    }
-}

@@ -86,39 +86,3 @@ where
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::*;
-    use crate::{Full, WorkQueue};
-
-    const LIMIT: Duration = Duration::from_millis(20);
-
-    #[test] // B2 V6
-    fn what_may_wait_for_a_while_waits_and_then_exceeds_the_bound_or_comes_back() {
-        let queue = WorkQueue::builder().capacity(1).build().unwrap();
-        queue.add(1);
-        let began = Instant::now();
-        assert_eq!(queue.entry(2).within(LIMIT).try_add(), Err(Full(2)));
-        assert!(began.elapsed() >= LIMIT);
-        assert_eq!(queue.entry(2).within(LIMIT).add(), Added::Queued);
-        assert!(began.elapsed() >= 2 * LIMIT);
-        assert_eq!(queue.entry(3).try_add(), Err(Full(3)));
-        assert_eq!(queue.entry(3).add(), Added::Queued);
-        assert_eq!(queue.len(), 3);
-    }
-
-    #[test] // V6
-    fn an_update_in_a_queue_without_values_calls_its_function_if_it_is_accepted() {
-        let queue = WorkQueue::builder().capacity(1).build().unwrap();
-        let mut calls = 0;
-        assert_eq!(queue.entry(1).update(|()| calls += 1), Added::Queued);
-        assert_eq!(calls, 1);
-        assert!(queue.entry(2).try_update(|()| calls += 1).is_err());
-        queue.shut_down();
-        assert_eq!(queue.entry(2).update(|()| calls += 1), Added::ShutDown);
-        assert_eq!(calls, 1);
-    }
-}
