@@ -182,13 +182,10 @@ fn failures_are_counted_whether_their_delays_are_used_or_not() {
 #[test] // L14, L6
 fn each_child_gets_back_what_it_has_reserved_itself() {
     let (clock, time) = Clock::mock();
-    let bucket = |rate| Bucket::new(rate, 1).unwrap().with_clock(clock.clone());
-    let (slow, fast) = (
-        &*Box::leak(Box::new(bucket(1.0))),
-        &*Box::leak(Box::new(bucket(4.0))),
-    );
-    let capped = WithMaxWait::new(slow, ms(100));
-    let jittered = Jittered::new(Arc::new(fast), Jitter::Full);
+    let bucket = |rate| Arc::new(Bucket::new(rate, 1).unwrap().with_clock(clock.clone()));
+    let (slow, fast) = (bucket(1.0), bucket(4.0));
+    let capped = WithMaxWait::new(Arc::clone(&slow), ms(100));
+    let jittered = Jittered::new(Arc::clone(&fast), Jitter::Full);
     let children: [Limiter; 2] = [Box::new(capped), Box::new(jittered)];
     let all = MaxOf::new(children);
     let mut most = Duration::ZERO;
@@ -209,7 +206,7 @@ fn each_child_gets_back_what_it_has_reserved_itself() {
     }
     assert!(most <= ms(250) && most >= ms(100), "{most:?}");
     let when = |bucket: &Bucket| RateLimiter::<u32>::when(bucket, &1);
-    assert_eq!((when(slow), when(fast)), (secs(1), ms(250)));
+    assert_eq!((when(&slow), when(&fast)), (secs(1), ms(250)));
     time.advance(HOUR);
 }
 

@@ -106,6 +106,7 @@ fn there_is_no_value_and_no_receipt() {
         Ok(Added::Queued),
         "no room is taken"
     );
+    queue.get().unwrap().done();
     queue.shut_down();
     assert_eq!(item.retry(), Added::ShutDown);
     let left = queue.take_left();
