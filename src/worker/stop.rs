@@ -54,35 +54,3 @@ impl StopFlag {
         self.is_set.load(Ordering::Relaxed)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::cell::{Cell, RefCell};
-    use std::pin::Pin;
-    use std::task::{Context, Poll};
-
-    use super::*;
-    use crate::WorkQueue;
-    use crate::sync::ThreadParker;
-
-    #[test] // C9
-    fn a_worker_that_leaves_passes_on_its_notification() {
-        let queue = WorkQueue::<u64>::new();
-        let behind = RefCell::new(queue.get_async());
-        let poll =
-            || Pin::new(&mut *behind.borrow_mut()).poll(&mut Context::from_waker(Waker::noop()));
-        let reads = Cell::new(0);
-        let stopped = || {
-            reads.set(reads.get() + 1);
-            if reads.get() == 2 {
-                // The thread is registered, and first on the list: the key is for it.
-                assert!(poll().is_pending());
-                queue.add(1);
-            }
-            reads.get() >= 2
-        };
-        let parker = ThreadParker::current();
-        assert!(queue.open.get_unless(&parker, stopped).is_none());
-        assert!(matches!(poll(), Poll::Ready(Some(item)) if *item == 1));
-    }
-}
