@@ -1,13 +1,11 @@
 //! The timer without its thread: what a turn does, and when a registration wakes the driver.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
-
 use super::*;
 use crate::DelayPolicy;
 use crate::keys::Keys;
 use crate::keys::slab::SideData;
 use crate::time::clock::MockClock;
+use crate::wait::tests::Bell;
 
 /// A tick, in nanoseconds.
 const TICK: u64 = 1_000_000;
@@ -155,26 +153,15 @@ fn adds_that_make_the_retry_that_they_wait_for_more_urgent_leave_its_entry() {
     assert!(timed.keys.lock(1).find(1, |_| true).is_none(), "C10: pins");
 }
 
-struct Woken(AtomicUsize);
-
-impl Wake for Woken {
-    fn wake(self: std::sync::Arc<Self>) {
-        // Ordering: Relaxed; one thread.
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 // D1
 #[test]
 fn a_delay_that_is_one_tick_earlier_wakes_the_driver() {
     for (due, wakes) in [(11, 0), (10, 0), (9, 1)] {
         let timed = Timed::new();
-        let woken = std::sync::Arc::new(Woken(AtomicUsize::new(0)));
-        let waker = Waker::from(std::sync::Arc::clone(&woken));
-        assert!(timed.timer.prepare_sleep(Some(10), &waker));
+        let bell = Bell::default();
+        assert!(timed.timer.prepare_sleep(Some(10), &bell.waker()));
         timed.delay(1, due);
-        // Ordering: Relaxed; one thread.
-        assert_eq!(woken.0.load(Ordering::Relaxed), wakes, "due at {due}");
+        assert_eq!(bell.rings(), wakes, "due at {due}");
     }
 }
 

@@ -299,4 +299,4 @@ pub(crate) async fn let_others_run() {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

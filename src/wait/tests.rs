@@ -24,18 +24,27 @@ fn calling(f: impl Fn() + Send + Sync + 'static) -> Waker {
     Waker::from(Arc::new(Call(f)))
 }
 
-/// Counts how often it is rung.
+/// Counts how often its wakers are woken.
 #[derive(Clone, Default)]
-struct Bell(Arc<AtomicUsize>);
+pub(crate) struct Bell(Arc<AtomicUsize>);
 
 impl Bell {
     fn ring(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn waker(&self) -> Waker {
+    pub(crate) fn waker(&self) -> Waker {
         let bell = self.clone();
         calling(move || bell.ring())
+    }
+
+    pub(crate) fn rings(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether one of its wakers is still there.
+    pub(crate) fn has_waker(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 }
 
@@ -49,8 +58,7 @@ fn register(list: &WaitList, bells: &[Bell]) -> Vec<Waiter> {
 }
 
 fn rings(bells: &[Bell]) -> Vec<usize> {
-    let rings = bells.iter().map(|bell| bell.0.load(Ordering::SeqCst));
-    rings.collect()
+    bells.iter().map(Bell::rings).collect()
 }
 
 // C9
