@@ -228,7 +228,7 @@ impl<K, V> fmt::Debug for DeadLetters<K, V> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Failure;
+    use super::super::letters::given_up;
     use super::*;
     use crate::{WorkQueue, merge};
 
@@ -241,15 +241,9 @@ mod tests {
             .build()
             .unwrap();
         let letters = DeadLetters::new(1).unwrap();
-        let given_up = GivenUp {
-            failure: Failure::Error("no route"),
-            value: None,
-            retries: 0,
-            reason: Reason::GiveUp,
-        };
         // As of a function that has taken the value.
         let key = queue.handle(1);
-        assert!(letters.0.keep(key, &given_up, || None));
+        assert!(letters.0.keep(key, &given_up(), || None));
         let id = letters.list()[0].id;
         assert_eq!((letters.put_back(id), letters.len()), (None, 1));
         assert!(queue.is_empty() && letters.put_back(id).is_none());

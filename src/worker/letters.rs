@@ -365,6 +365,9 @@ impl<K, V: Clone> Drop for Busy<'_, K, V> {
 }
 
 #[cfg(test)]
+pub(super) use tests::given_up;
+
+#[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -372,22 +375,25 @@ mod tests {
     use crate::WorkQueue;
     use crate::worker::{Failure, Reason};
 
+    pub(crate) fn given_up<V>() -> GivenUp<&'static str, V> {
+        GivenUp {
+            failure: Failure::Error("no route"),
+            value: None,
+            retries: 0,
+            reason: Reason::GiveUp,
+        }
+    }
+
     // X1 C11
     #[test]
     #[cfg_attr(miri, ignore = "asks the system for the date")]
     fn a_letter_whose_put_back_gets_no_handle_is_not_busy() {
         let queue = WorkQueue::<&str>::new();
         let store = Store::<&str, ()>::new(1);
-        let given_up = GivenUp {
-            failure: Failure::Error("no route"),
-            value: None,
-            retries: 0,
-            reason: Reason::GiveUp,
-        };
         let handle = queue.handle("a");
         handle.pin().state().pin_most_handles();
         // The store takes the key all the same.
-        assert!(store.keep(handle.share(), &given_up, || None));
+        assert!(store.keep(handle.share(), &given_up(), || None));
         let put_back = || store.put_back(0, |letter| Some(letter.key.add()));
         assert!(catch_unwind(AssertUnwindSafe(put_back)).is_err());
         assert!(store.remove(0).is_some());
@@ -403,15 +409,7 @@ mod tests {
             if drops_oldest {
                 store.drop_oldest();
             }
-            let give_up = |key| {
-                let given_up = GivenUp {
-                    failure: Failure::Error("no route"),
-                    value: None,
-                    retries: 0,
-                    reason: Reason::GiveUp,
-                };
-                store.keep(queue.handle(key), &given_up, || None)
-            };
+            let give_up = |key| store.keep(queue.handle(key), &given_up(), || None);
             assert!(give_up("older") && give_up("a"));
             let add = |letter: &Letter<&str>| {
                 let added = letter.key.add();
