@@ -240,13 +240,7 @@ mod tests {
 
     // L5, L13
     #[test]
-    fn the_most_extreme_settings_are_sound() {
-        for rate in [f64::MIN_POSITIVE, 5e-324, 1e-12, 1.0 / 3.0, 1e12, f64::MAX] {
-            for burst in [1, 3, u32::MAX] {
-                let bucket = Bucket::new(rate, burst).unwrap();
-                assert_eq!(bucket.take().0, Duration::ZERO, "{rate}, {burst}");
-            }
-        }
+    fn the_slowest_bucket_does_not_wrap_around() {
         let (clock, _mock) = Clock::mock();
         let slowest = Bucket::new(f64::MIN_POSITIVE, 1).unwrap().with_clock(clock);
         slowest.take();
