@@ -391,7 +391,7 @@ impl<K: Key, V: Send + 'static, E: fmt::Display> Loop<'_, K, V, E> {
 
     fn attempt(&self, key: &K) -> u32 {
         // The limiter is user code.
-        let retries = catch_panic(|| self.retries(key));
+        let retries = catch_panic(|| self.retries(key).0);
         retries.unwrap_or(0).saturating_add(1)
     }
 

@@ -186,13 +186,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             Failure::Error(_) => Event::Error,
             Failure::Panic(_) => Event::Panic,
         });
-        let retries = catch_panic(|| {
-            let counted = self.counted(item);
-            (
-                counted.max(self.queue.core.limiter.num_requeues(item)),
-                counted,
-            )
-        });
+        let retries = catch_panic(|| self.retries(item));
         let next = retry.and_then(|after| match retries {
             Ok((retries, _)) if self.max_retries.is_some_and(|max| retries >= max) => {
                 Err(Reason::MaxRetries)
@@ -376,17 +370,15 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         retries.when(key);
     }
 
-    /// Returns the number of retries of the key: the larger of the limiter's count and the workers'
-    /// own count.
-    pub(super) fn retries(&self, key: &K) -> u32 {
-        self.counted(key)
-            .max(self.queue.core.limiter.num_requeues(key))
-    }
-
-    /// Returns the workers' own count.
-    fn counted(&self, key: &K) -> u32 {
+    /// Returns two numbers of retries of the key: the larger of the limiter's count and the workers' own, and the
+    /// latter alone.
+    pub(super) fn retries(&self, key: &K) -> (u32, u32) {
         let retries = self.retries.get();
-        retries.map_or(0, |retries| retries.num_requeues(key))
+        let counted = retries.map_or(0, |retries| retries.num_requeues(key));
+        (
+            counted.max(self.queue.core.limiter.num_requeues(key)),
+            counted,
+        )
     }
 
     /// Forgets the last failure of a key, of which a retry was pending. Never panics.

@@ -28,7 +28,7 @@ impl Span {
         item: &Item<'_, K, V>,
     ) -> Self {
         // The limiter is user code, which may panic.
-        let retries = || catch_panic(|| workers.retries(item)).ok();
+        let retries = || catch_panic(|| workers.retries(item).0).ok();
         let span = catch_panic(|| {
             info_span!(
                 target: "keyqueue",
