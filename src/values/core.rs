@@ -150,7 +150,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         let Some(waiting) = carried.waiting.try_lock() else {
             let pinned = Pinned(found.pin());
             drop(shard);
-            return self.put_pinned_with(merger, &pinned.0, level, change, entries);
+            return self.put_pinned(merger, &pinned.0, level, change, entries);
         };
         // The bound of a queue of values is the merger's, so this add needs no room.
         let mut share = Share::exceeding(None);
@@ -176,19 +176,9 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Core<K, V> {
         self.fill(waiting, added, merger, change, entries)
     }
 
-    pub(crate) fn put_pinned(
-        &self,
-        merger: &Merger<V>,
-        pin: &Pin<K>,
-        level: Level,
-        change: impl Change<V>,
-    ) -> Added {
-        self.put_pinned_with(merger, pin, level, change, &mut &*self)
-    }
-
     // Never: as `put_new`.
     #[inline(never)]
-    fn put_pinned_with(
+    pub(crate) fn put_pinned(
         &self,
         merger: &Merger<V>,
         pin: &Pin<K>,

@@ -117,7 +117,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> KeyHandle<K, V> {
         let Some(merger) = core.values() else {
             return self.add();
         };
-        core.put_pinned(merger, pin, core.default_level(), putting(value.into()))
+        let (level, change) = (core.default_level(), putting(value.into()));
+        core.put_pinned(merger, pin, level, change, &mut &**core)
     }
 }
 

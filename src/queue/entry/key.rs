@@ -254,7 +254,8 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Key<K, V> for &KeyHandle<K, V>
 
     #[inline]
     fn change(self, at: Spot<'_, K, V>, merger: &Merger<V>, change: impl Change<V>) -> Added {
+        let pin = KeyHandle::pin(self);
         at.core
-            .put_pinned(merger, KeyHandle::pin(self), at.level, change)
+            .put_pinned(merger, pin, at.level, change, &mut &**at.core)
     }
 }
