@@ -50,8 +50,8 @@ impl<K, V> Core<K, V> {
         self.groups().is_some_and(|groups| groups.are(group))
     }
 
-    /// Pins the keys of a group for which `look`, which is called under the lock of the shard, returns something, and
-    /// returns that as well. Runs user code.
+    /// Pins the keys of a group for which `look` returns something, as [`Keys::pin_all`](crate::keys::Keys::pin_all)
+    /// does. Runs user code.
     pub(crate) fn pin_group<T>(
         &self,
         group: &dyn Any,
@@ -60,20 +60,10 @@ impl<K, V> Core<K, V> {
         let Some(groups) = self.groups() else {
             return Vec::new();
         };
-        let mut all = Vec::new();
-        for shard in self.keys.shards() {
-            let seen = RefCell::new(Vec::new());
-            let pins = shard.pinned(|node| {
-                let found = look(node);
-                let is_meant = found.is_some();
-                seen.borrow_mut().extend(found);
-                is_meant
-            });
-            drop(shard);
-            let found = pins.into_iter().zip(seen.into_inner());
-            all.extend(found.filter(|(pin, _)| groups.has(group, pin.0.key())));
-        }
-        all
+        let found = self.keys.pin_all(look);
+        found
+            .filter(|(pin, _)| groups.has(group, pin.0.key()))
+            .collect()
     }
 
     /// Takes back what waits for a key's delay or, with values, for the end of its delivery; not what is queued. Returns

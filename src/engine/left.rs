@@ -22,7 +22,7 @@
 
 use crate::added::{Added, Left, LeftReason};
 use crate::engine::Core;
-use crate::keys::node::{self, Held, Pin, Pinned};
+use crate::keys::node::{self, Held, Node, Pin, Pinned};
 use crate::keys::state::{Level, Marked};
 use crate::sync::atomic::Ordering;
 use crate::sync::catch_panic::drop_caught;
@@ -96,12 +96,9 @@ impl<K, V> Core<K, V> {
         K: Clone,
     {
         self.abandon();
-        let mut seen = Vec::new();
-        for shard in self.keys.shards() {
-            let pins = shard.pinned(|node| node.state.has_left() || node.delay.dropped().is_some());
-            drop(shard);
-            seen.extend(pins.into_iter().map(|pin| (pin.0.key().clone(), pin)));
-        }
+        let has_left = |node: &Node<K>| node.state.has_left() || node.delay.dropped().is_some();
+        let left = self.keys.pin_all(|node| has_left(node).then_some(()));
+        let seen: Vec<_> = left.map(|(pin, ())| (pin.0.key().clone(), pin)).collect();
         let mut taken = Vec::with_capacity(seen.len());
         for (key, pin) in seen {
             let claimed = self.claim_left(&pin.0);

@@ -9,7 +9,7 @@ use crate::engine::Core;
 use crate::engine::timing::Watch;
 use crate::fifo::groups::grouping::{Grouping, Ordered, Ready};
 use crate::keys::carried::Waiting;
-use crate::keys::node::{Held, Pin, Pinned, Queued};
+use crate::keys::node::{Held, Node, Pin, Pinned, Queued};
 use crate::keys::state::{Begun, State};
 use crate::keys::visit::Census;
 use crate::values::Merger;
@@ -125,15 +125,6 @@ impl<K, V> Core<K, V> {
         added
     }
 
-    /// Calls `f` with each key whose state is one of these, pinned, while no shard is locked.
-    fn for_each_pinned(&self, states: &[State], mut f: impl FnMut(&Pin<K>)) {
-        for shard in self.keys.shards() {
-            let pins = shard.pinned(|node| states.contains(&node.state.phase()));
-            drop(shard);
-            pins.iter().for_each(|pin| f(&pin.0));
-        }
-    }
-
     /// Abandons every key, as [`Core::abandon`] does, and returns the receipts of what the keys
     /// carry.
     pub(super) fn abandon_with_values(
@@ -143,16 +134,16 @@ impl<K, V> Core<K, V> {
     ) -> Vec<Receipts> {
         let mut receipts = Vec::new();
         // Adds are refused, so other keys do not become busy.
-        let busy = [State::Queued, State::Processing, State::Dirty];
-        self.for_each_pinned(&busy, |pin| {
+        let is_busy = |node: &Node<K>| (node.state.phase() != State::Idle).then_some(());
+        for (pin, ()) in self.keys.pin_all(is_busy) {
             // Under the lock of the value: a thread that has made the key dirty is still going to write
             // its value.
-            receipts.extend(values.take_receipts(pin, || {
-                let phase = pin.state().abandon();
+            receipts.extend(values.take_receipts(&pin.0, || {
+                let phase = pin.0.state().abandon();
                 census.count(phase);
                 matches!(phase, State::Queued | State::Dirty)
             }));
-        });
+        }
         receipts
     }
 
@@ -168,22 +159,18 @@ impl<K, V> Core<K, V> {
 
     /// Returns how many of the delays that a shut-down has dropped have nothing to deliver.
     pub(super) fn count_empty_delays(&self, values: &Merger<V>) -> usize {
-        let mut empty = 0;
-        for shard in self.keys.shards() {
-            let pins = shard.pinned(|node| node.delay.dropped().is_some());
-            drop(shard);
-            let is_empty = |pin: &&Pinned<K>| !self.look_for_delayed(values, &pin.0).1;
-            empty += pins.iter().filter(is_empty).count();
-        }
-        empty
+        let dropped = self.keys.pin_all(|node| node.delay.dropped());
+        let is_empty = |(pin, _): &(Pinned<K>, _)| !self.look_for_delayed(values, &pin.0).1;
+        dropped.filter(is_empty).count()
     }
 
     /// Reports what the keys carry whose delays a shut-down has dropped.
     pub(super) fn drop_receipts_of_delayed(&self, values: &Merger<V>) {
-        let undelivered = [State::Idle, State::Processing];
-        self.for_each_pinned(&undelivered, |pin| {
-            drop(values.take_receipts(pin, || undelivered.contains(&pin.phase())));
-        });
+        let is_undelivered = |phase| matches!(phase, State::Idle | State::Processing);
+        let look = |node: &Node<K>| is_undelivered(node.state.phase()).then_some(());
+        for (pin, ()) in self.keys.pin_all(look) {
+            drop(values.take_receipts(&pin.0, || is_undelivered(pin.0.phase())));
+        }
     }
 
     /// Withdraws a pinned key, before the caller takes its value, which it has locked: cancels the pending delay, and makes a key

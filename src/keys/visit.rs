@@ -40,33 +40,26 @@ impl<K, V> Keys<K, V> {
     pub(crate) fn count(&self) -> usize {
         self.shards.len()
     }
+
+    /// Pins the keys for which `look`, which is called under the lock of the shard, returns something, and returns that
+    /// as well. No shard is locked when they come out.
+    pub(crate) fn pin_all<T>(
+        &self,
+        look: impl Fn(&Node<K>) -> Option<T>,
+    ) -> impl Iterator<Item = (Pinned<K>, T)> {
+        self.shards().flat_map(move |shard| {
+            let mut pins = Vec::new();
+            shard.visit(0, usize::MAX, |node| {
+                pins.extend(look(node.get()).map(|found| (Pinned(node.pin()), found)));
+            });
+            pins
+        })
+    }
 }
 
 impl<K, V> Shard<'_, K, V> {
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Node<K>)) {
         self.visit(0, usize::MAX, |node| f(node.get()));
-    }
-
-    /// Pins the nodes for which `is_meant` returns true.
-    pub(crate) fn pinned(&self, is_meant: impl Fn(&Node<K>) -> bool) -> Vec<Pinned<K>> {
-        let mut pins = Vec::new();
-        self.pin_some(0, usize::MAX, is_meant, &mut pins);
-        pins
-    }
-
-    /// Pins those of some of the shard's nodes for which `is_meant` returns true; see [`visit`](Self::visit).
-    pub(crate) fn pin_some(
-        &self,
-        place: usize,
-        most: usize,
-        is_meant: impl Fn(&Node<K>) -> bool,
-        pins: &mut Vec<Pinned<K>>,
-    ) -> Option<usize> {
-        self.visit(place, most, |node| {
-            if is_meant(node.get()) {
-                pins.push(Pinned(node.pin()));
-            }
-        })
     }
 
     /// Closes every key of the shard, and counts the keys by state in `census`. A pending delay is

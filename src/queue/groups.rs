@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::Core;
 use crate::fifo::groups::grouping::GroupCounts;
 use crate::fifo::groups::settings::{By, Grouped, Weigh};
-use crate::keys::node::Node;
+use crate::keys::node::Pinned;
 use crate::keys::state::State;
 use crate::queue::page::PORTION;
 use crate::time::nanos;
@@ -247,13 +247,15 @@ impl<K, V, S> WorkQueue<K, V, S> {
 impl<K, V> Core<K, V> {
     fn visit_groups(&self, f: &mut dyn FnMut(&dyn Any)) {
         let Some(groups) = self.groups() else { return };
-        let is_held =
-            |node: &Node<K>| matches!(node.state.phase(), State::Processing | State::Dirty);
         let mut in_flight = Vec::new();
         for index in 0..self.keys.count() {
             let mut place = Some(0);
             while let Some(from) = place {
-                place = (self.keys.shard(index)).pin_some(from, PORTION, is_held, &mut in_flight);
+                place = self.keys.shard(index).visit(from, PORTION, |node| {
+                    if matches!(node.get().state.phase(), State::Processing | State::Dirty) {
+                        in_flight.push(Pinned(node.pin()));
+                    }
+                });
             }
         }
         groups.visit(&in_flight, f);
