@@ -59,7 +59,7 @@ impl<K, V> Core<K, V> {
     /// queue has no room for more, or has ended. `None` if no key may be taken now.
     fn missing(&self, max: usize) -> Option<usize> {
         let missing = match self.groups() {
-            None => (!self.nothing_to_take()).then(|| max.saturating_sub(self.len())),
+            None => (!self.fifo.is_empty()).then(|| max.saturating_sub(self.len())),
             Some(groups) => {
                 // This getter takes nothing yet, so it does not notify another one for what it leaves.
                 if groups.next() != NEVER {

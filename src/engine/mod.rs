@@ -377,16 +377,8 @@ impl<K, V> Core<K, V> {
     pub(crate) fn is_empty(&self) -> bool {
         self.closing.all_delivered()
             || match self.groups() {
-                None => self.nothing_to_take(),
+                None => self.fifo.is_empty(),
                 Some(groups) => groups.len() == 0,
             }
-    }
-
-    /// Returns whether a getter would find nothing.
-    fn nothing_to_take(&self) -> bool {
-        match self.ordered() {
-            None => self.fifo.is_empty(),
-            Some(ordered) => ordered.groups.is_idle(),
-        }
     }
 }

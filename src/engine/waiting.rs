@@ -109,7 +109,7 @@ impl<K, V> Core<K, V> {
     pub(crate) fn take_back(&self, waiter: Waiter) -> Taken<K> {
         let overtaken = self.getters.come_back(waiter);
         let taken = self.take();
-        if overtaken > 0 && !self.nothing_to_take() {
+        if overtaken > 0 && self.may_take() {
             self.getters.notify(overtaken);
         }
         taken
@@ -132,7 +132,7 @@ impl<K, V> Core<K, V> {
     /// Returns whether a key may be taken now. If it waits for a token, the timer's thread notifies a getter then.
     fn may_take(&self) -> bool {
         match self.groups() {
-            None => !self.nothing_to_take(),
+            None => !self.fifo.is_empty(),
             Some(groups) => groups.missing(1).is_some(),
         }
     }
