@@ -159,7 +159,7 @@ impl<'c, K, V> Linger<'c, K, V> {
 
     /// Returns how many keys have to come; 0 if the queue is shut down, because then none comes.
     fn wanted(&self) -> usize {
-        match self.core.is_shutting_down() {
+        match self.core.closing.has_begun() {
             true => 0,
             // Without any, other getters have taken what was there. Of groups, the first one that comes says how many
             // may follow.

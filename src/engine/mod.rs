@@ -273,7 +273,7 @@ impl<K, V> Core<K, V> {
         K: Send + Sync + 'static,
         V: Send + 'static,
     {
-        if wait.is_zero() || self.is_shutting_down() {
+        if wait.is_zero() || self.closing.has_begun() {
             // A queue that is shut down refuses this, too.
             let added = self.add_pinned_in(&pin, level, share);
             pin.unpin();

@@ -230,10 +230,6 @@ impl Closing {
 }
 
 impl<K, V> Core<K, V> {
-    pub(crate) fn is_shutting_down(&self) -> bool {
-        self.closing.has_begun()
-    }
-
     /// Shuts the queue down without waiting.
     pub(crate) fn shut_down(&self) -> Remaining {
         let remaining = self.close(false);

@@ -137,7 +137,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Wo
     #[doc(alias("debounce", "requeue_after", "schedule"))]
     pub fn add_after(&self, key: K, delay: Duration) -> Added {
         let core = &self.core;
-        if core.is_shutting_down() {
+        if core.closing.has_begun() {
             return Added::ShutDown;
         }
         let hash = hash_of(&self.hasher, &key);
@@ -210,7 +210,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Wo
     /// Panics if [`add`](Self::add) would, or if the limiter panics.
     #[doc(alias("requeue", "throttle"))]
     pub fn add_rate_limited(&self, key: K) -> Added {
-        if self.core.is_shutting_down() {
+        if self.core.closing.has_begun() {
             return Added::ShutDown;
         }
         assert_unlocked();

@@ -15,7 +15,7 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns whether the queue is shut down, and so refuses every add.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
-        self.core.is_shutting_down()
+        self.core.closing.has_begun()
     }
 
     /// Shuts the queue down without waiting, and returns what is left to do.

@@ -230,7 +230,7 @@ impl<K: Send + Sync + 'static, V: Send + 'static> Item<'_, K, V> {
     #[doc(alias("nack", "reject", "requeue"))]
     #[must_use = "a key that is refused is not delivered again"]
     pub fn retry(mut self) -> Added {
-        if self.core().is_shutting_down() {
+        if self.core().closing.has_begun() {
             return self.add_after(Duration::ZERO);
         }
         assert_unlocked();
@@ -259,7 +259,7 @@ fn delay_held<K: Send + Sync + 'static, V: Send + 'static>(
     level: Level,
     (delay, retry): (Duration, bool),
 ) -> (Added, IsUsed) {
-    if core.is_shutting_down() {
+    if core.closing.has_begun() {
         return (Added::ShutDown, false);
     }
     let pin = held.pin();

@@ -136,7 +136,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             rest.join(item);
         }
         let limited = match outcome {
-            Outcome::RequeueRateLimited if !self.queue.core.is_shutting_down() => {
+            Outcome::RequeueRateLimited if !self.queue.core.closing.has_begun() => {
                 catch_panic(|| item.try_retry(None, false))?.0
             }
             _ => Added::ShutDown,
@@ -327,7 +327,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         after: Option<Duration>,
     ) -> Result<Duration, Reason> {
         let add = || {
-            if !self.queue.core.is_shutting_down() {
+            if !self.queue.core.closing.has_begun() {
                 let (added, delay) = item.try_retry(after, true);
                 if added.is_accepted() {
                     return Some(delay);
@@ -356,7 +356,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         let core = &self.queue.core;
         let is_told = self.on_give_up.is_some() || self.dead_letters.is_some();
         let crowd = core.bound().map(|room| &room.crowd);
-        let crowd = crowd.filter(|_| is_told && !core.is_shutting_down());
+        let crowd = crowd.filter(|_| is_told && !core.closing.has_begun());
         crowd.is_some_and(|crowd| crowd.fails_alone(address(key), began, counted))
     }
 

@@ -152,7 +152,7 @@ where
             // A key without a value takes no room.
             _ if !E::PUTS => None,
             // What a shut-down leaves behind takes room for good, so the caller would never learn of it.
-            (Admission::Within, Some(_)) if core.is_shutting_down() => return Ok(Added::ShutDown),
+            (Admission::Within, Some(_)) if core.closing.has_begun() => return Ok(Added::ShutDown),
             (Admission::Within, Some(room)) => {
                 match Turn::try_new(room, self.edit.weight(merger)) {
                     Some(turn) => Some(turn),
@@ -189,7 +189,7 @@ where
         if self.delay.is_none() {
             return self.key.change(self.at, merger, change);
         }
-        if core.is_shutting_down() {
+        if core.closing.has_begun() {
             return Added::ShutDown;
         }
         let pinned = self.key.pin(self.at, &mut Share::exceeding(None));

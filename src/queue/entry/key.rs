@@ -68,7 +68,7 @@ pub(crate) trait Key<K, V>: Sized {
         K: Send + Sync + 'static,
         V: Send + 'static,
     {
-        if at.core.is_shutting_down() {
+        if at.core.closing.has_begun() {
             return Ok(Added::ShutDown);
         }
         let core = at.core;
