@@ -34,7 +34,7 @@ use std::task::{Context, Poll};
 use crate::added::Remaining;
 use crate::engine::Core;
 use crate::fifo::groups::grouping::Ordered;
-use crate::keys::node::{Held, Node, Pin, Pinned};
+use crate::keys::node::{Node, Pin, Pinned};
 use crate::keys::state::State;
 use crate::keys::visit::Census;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -45,11 +45,6 @@ use crate::wait::room::Share;
 use crate::{LeftReason, values::Merger};
 
 impl<K, V> Core<K, V> {
-    /// Returns whether the queue has groups of this type.
-    pub(crate) fn has_groups_of(&self, group: &dyn Any) -> bool {
-        self.groups().is_some_and(|groups| groups.are(group))
-    }
-
     /// Pins the keys of a group for which `look` returns something, as [`Keys::pin_all`](crate::keys::Keys::pin_all)
     /// does. Runs user code.
     pub(crate) fn pin_group<T>(
@@ -107,14 +102,6 @@ impl<K, V> Core<K, V> {
         value.map(|value| (Some(value), reason))
     }
 
-    /// Takes the queued keys of a group out, and begins their deliveries.
-    pub(crate) fn take_group(&self, group: &dyn Any) -> Vec<Held<K>> {
-        let Some(groups) = self.groups() else {
-            return Vec::new();
-        };
-        self.begin_all(groups.take_group(group))
-    }
-
     /// Notes that a delivery has ended, for those who wait for the end of a group's.
     #[inline]
     pub(super) fn note_finished(&self, ordered: &Ordered<K>) {
@@ -170,7 +157,7 @@ pub(crate) struct Leaving<'q, K, V> {
 impl<'q, K, V> Leaving<'q, K, V> {
     /// Returns `None` if the queue has no groups of this type.
     pub(crate) fn begin(core: &'q Core<K, V>, group: &'q (dyn Any + Sync)) -> Option<Self> {
-        let ordered = core.ordered().filter(|_| core.has_groups_of(group))?;
+        let ordered = core.ordered().filter(|ordered| ordered.groups.are(group))?;
         // Ordering: Relaxed; ordered by the fence of the registration.
         ordered.leaving.fetch_add(1, Ordering::Relaxed);
         Some(Leaving {

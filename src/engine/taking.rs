@@ -5,7 +5,7 @@
 
 use super::Core;
 use crate::engine::values::Extras;
-use crate::fifo::groups::grouping::{Grouping, Ordered, Ready};
+use crate::fifo::groups::grouping::{Ordered, Ready};
 use crate::fifo::ring::Missed;
 use crate::keys::node::{Held, Queued};
 use crate::keys::state::Begun;
@@ -149,14 +149,8 @@ impl<K, V> Core<K, V> {
         }
     }
 
-    /// Takes all queued keys of a queue with groups, whatever they wait for.
-    #[cold]
-    pub(crate) fn take_groups(&self, groups: &dyn Grouping<K>) -> Vec<Held<K>> {
-        self.begin_all(groups.take_all())
-    }
-
     /// Begins the deliveries of keys that were taken out of their groups.
-    pub(super) fn begin_all(&self, entries: Vec<Queued<K>>) -> Vec<Held<K>> {
+    pub(crate) fn begin_all(&self, entries: Vec<Queued<K>>) -> Vec<Held<K>> {
         let begin = |entry| {
             let (held, begun, loaded) = self.begin_one(entry);
             // No token is given back, because these deliveries have taken none.
@@ -186,7 +180,7 @@ impl<K, V> Core<K, V> {
                 debug_assert!(!matches!(taken, Taken::Key(_)), "a key is not abandoned");
             }
             Some(groups) => {
-                let taken = self.take_groups(groups);
+                let taken = self.begin_all(groups.take_all());
                 debug_assert!(taken.is_empty(), "a key is not abandoned");
             }
         }

@@ -37,7 +37,7 @@ impl<K, V, S> WorkQueue<K, V, S> {
                 .map(drop)
                 .count(),
             Some(groups) => {
-                let taken = self.core.take_groups(groups);
+                let taken = self.core.begin_all(groups.take_all());
                 let items = taken.into_iter().map(|held| Item::of(self.source(), held));
                 items.map(drop).count()
             }

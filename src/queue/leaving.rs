@@ -46,9 +46,7 @@ impl<K: Clone + Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> 
     #[must_use = "what is taken back is not delivered"]
     pub fn take_group<G: 'static>(&self, group: &G) -> Option<Vec<Left<K, V>>> {
         let core = &*self.core;
-        if !core.has_groups_of(group) {
-            return None;
-        }
+        let groups = core.groups().filter(|groups| groups.are(group))?;
         let mut taken = Vec::new();
         // The panic hook reports a panic.
         let clone = |key: &K| catch_panic(|| key.clone()).ok();
@@ -66,7 +64,7 @@ impl<K: Clone + Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> 
                 None => drop_caught(key),
             }
         }
-        let held = core.take_group(group).into_iter();
+        let held = core.begin_all(groups.take_group(group)).into_iter();
         let items = held.map(|held| {
             let item = Item::of(self.source(), held);
             RetryOnDrop::new(item, |mut item: Item<'_, K, V>| _ = item.add())
