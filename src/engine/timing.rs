@@ -22,36 +22,31 @@ use crate::keys::node::{Added, Held, Interned, Queued};
 use crate::keys::state::Begun;
 use crate::keys::times::{Ticks, Timed};
 use crate::metrics::{Event, Tally};
-use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
 use crate::time::clock::Clock;
 
 /// The size of a store of dead letters, and the age of its oldest, for the reports of the queue.
 #[derive(Default)]
-pub(crate) struct LetterCounts {
-    len: AtomicUsize,
-    /// When the oldest was given up first, in nanoseconds of the clock of its queue: several may share a store.
-    oldest: Mutex<Option<(Clock, u64)>>,
-}
+pub(crate) struct LetterCounts(Mutex<(usize, Option<Since>)>);
+
+/// When a letter was given up first, in nanoseconds of the clock of its queue: several queues may share a store.
+type Since = (Clock, u64);
 
 impl LetterCounts {
     pub(crate) fn set(&self, len: usize, oldest: Option<(&Clock, u64)>) {
-        // Ordering: Relaxed; a figure for reports.
-        self.len.store(len, Ordering::Relaxed);
-        *self.oldest.lock() = oldest.map(|(clock, since)| (clock.clone(), since));
+        *self.0.lock() = (len, oldest.map(|(clock, since)| (clock.clone(), since)));
     }
 
     pub(crate) fn len(&self) -> usize {
-        // Ordering: Relaxed; as above.
-        self.len.load(Ordering::Relaxed)
+        self.0.lock().0
     }
 
-    /// Returns the age of the oldest in nanoseconds; 0 if there is none.
+    /// Returns the size, and the age of the oldest in nanoseconds; 0 if there is none.
     #[cfg(feature = "metrics")]
-    fn age(&self) -> u64 {
-        let oldest = self.oldest.lock();
-        let age = |(clock, since): &(Clock, u64)| clock.nanos().saturating_sub(*since);
-        oldest.as_ref().map_or(0, age)
+    fn read(&self) -> (usize, u64) {
+        let counts = self.0.lock();
+        let age = |(clock, since): &Since| clock.nanos().saturating_sub(*since);
+        (counts.0, counts.1.as_ref().map_or(0, age))
     }
 }
 
@@ -81,9 +76,8 @@ impl Watch {
     pub(crate) fn dead_letters(&self) -> (usize, u64) {
         let letters = self.letters.lock();
         let stores = letters.iter().filter_map(Weak::upgrade);
-        stores.fold((0, 0), |(len, age), counts| {
-            (len + counts.len(), age.max(counts.age()))
-        })
+        let counts = stores.map(|counts| counts.read());
+        counts.fold((0, 0), |all, (len, age)| (all.0 + len, age.max(all.1)))
     }
 
     #[inline]
