@@ -10,11 +10,9 @@ use crate::engine::timing::Watch;
 use crate::fifo::groups::grouping::Grouping;
 use crate::keys::state::State;
 use crate::keys::times::Ticks;
+use crate::keys::visit::PORTION;
 use crate::metrics::{Gauges, Scan, Source, Tally};
 use crate::wait::room::Room;
-
-/// The number of places of a shard's table that are visited at a time under its lock.
-const PORTION: usize = 1024;
 
 impl<K, V> Source for Core<K, V> {
     fn tally(&self) -> Option<&Tally> {

@@ -5,6 +5,9 @@ use crate::Remaining;
 use crate::keys::node::{Added, Locked, Node, Pinned};
 use crate::keys::state::{Admit, State};
 
+/// The most places of a shard's table that a report or a page visits at a time under its lock.
+pub(crate) const PORTION: usize = 1024;
+
 /// What a walk has counted.
 #[derive(Default)]
 pub(crate) struct Census {

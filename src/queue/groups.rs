@@ -9,7 +9,7 @@ use crate::fifo::groups::grouping::GroupCounts;
 use crate::fifo::groups::settings::{By, Grouped, Weigh};
 use crate::keys::node::Pinned;
 use crate::keys::state::State;
-use crate::queue::page::PORTION;
+use crate::keys::visit::PORTION;
 use crate::time::nanos;
 use crate::{Builder, WorkQueue};
 

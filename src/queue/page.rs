@@ -7,10 +7,9 @@
 use crate::WorkQueue;
 use crate::keys::state::State;
 use crate::keys::times::Seen;
+use crate::keys::visit::PORTION;
 use crate::queue::snapshot::{Counts, KeySnapshot, Sight};
 
-/// The most places of a shard's table that are visited at a time under its lock.
-pub(super) const PORTION: usize = 1024;
 /// The places that are visited before it is checked whether the page is full.
 const STEP: usize = 16;
 /// The most places that one page looks at.
