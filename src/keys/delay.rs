@@ -231,9 +231,8 @@ impl Delay {
 
     /// Returns whether the pending delay is debounced.
     pub(crate) fn is_burst(&self) -> bool {
-        // Ordering: Relaxed; the lock of the limits orders it after the flag was set.
-        let word = self.0.load(Ordering::Relaxed);
-        due_of(word).is_some() && word & BURST != 0
+        // The lock of the limits orders this after the flag was set.
+        self.pending().is_some_and(Stamp::is_burst)
     }
 
     /// Returns whether the delay that was set with this stamp is pending.
