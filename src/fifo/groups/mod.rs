@@ -235,7 +235,7 @@ where
     }
 
     fn unpark(&self, now: u64) -> Ready {
-        Ready::several(self.with(|schedule| schedule.unpark(now)))
+        self.with(|schedule| schedule.unpark(now))
     }
 }
 
@@ -326,11 +326,11 @@ where
     }
 
     fn refund(&self, held: &Held<K>) -> Ready {
-        Ready::several(self.with(|schedule| schedule.refund(held)))
+        self.with(|schedule| schedule.refund(held))
     }
 
     fn end_delivery(&self, held: &Held<K>) -> Ready {
-        Ready::several(self.with(|schedule| schedule.end_delivery(held)))
+        self.with(|schedule| schedule.end_delivery(held))
     }
 
     fn raise(&self, pin: &Pin<K>) {
@@ -367,8 +367,9 @@ where
         loop {
             let id = self.find(name.clone());
             // It may have been forgotten meanwhile.
-            if let Some(is_ready) = self.with(|schedule| schedule.hold(id, |_| until)) {
-                return Some(Ready::several(is_ready));
+            let ready = self.with(|schedule| schedule.hold(id, |_| until));
+            if ready.is_some() {
+                return ready;
             }
         }
     }
@@ -378,17 +379,16 @@ where
         let longer = |before: u64| before.max(until);
         let mut id = held.seat(&self.seated).group();
         loop {
-            let held_now = id.and_then(|id| self.with(|schedule| schedule.hold(id, longer)));
-            if let Some(is_ready) = held_now {
-                return Some(Ready::several(is_ready));
+            let ready = id.and_then(|id| self.with(|schedule| schedule.hold(id, longer)));
+            if ready.is_some() {
+                return ready;
             }
             id = Some(self.find_of(held.key()));
         }
     }
 
     fn pause(&self, pause: bool) -> (bool, Ready) {
-        let (was_paused, goes_on) = self.with(|schedule| schedule.pause(pause));
-        (was_paused, Ready::several(goes_on))
+        self.with(|schedule| schedule.pause(pause))
     }
 
     fn is_paused(&self) -> bool {

@@ -185,12 +185,11 @@ impl<K, G> Schedule<K, G> {
         to == Whereabouts::Ready
     }
 
-    /// Puts a group where it belongs that may have keys for which no getter will be notified. Returns
-    /// whether it has become ready: then the caller notifies one.
-    fn relocate_and_catch_up(&mut self, number: u32) -> bool {
+    /// Puts a group where it belongs that may have keys for which no getter will be notified.
+    fn relocate_and_catch_up(&mut self, number: u32) -> Ready {
         let is_ready = self.relocate(number);
         self.catches_up |= is_ready;
-        is_ready
+        Ready::several(is_ready)
     }
 
     /// Puts the entry of a key into its group, or keeps it until its interval is over. Returns the entry if its group
@@ -207,7 +206,7 @@ impl<K, G> Schedule<K, G> {
                 None => {
                     self.groups.get(number).cooling += 1;
                     // Its other keys may have waited for a time that has come meanwhile.
-                    return Ok(Ready::several(self.relocate_and_catch_up(number)));
+                    return Ok(self.relocate_and_catch_up(number));
                 }
             },
         };
@@ -352,31 +351,31 @@ impl<K, G> Schedule<K, G> {
     }
 
     /// Gives back what was taken for the delivery of a key that is not delivered: the caller takes another
-    /// one. Returns whether the group has become ready.
-    pub(super) fn refund(&mut self, held: &Held<K>) -> bool {
+    /// one.
+    pub(super) fn refund(&mut self, held: &Held<K>) -> Ready {
         if let Some(pace) = &mut self.pace {
             pace.full = pace.rate.put_back(pace.full);
         }
         let seat = held.seat(&self.seated);
         // A group that was forgotten meanwhile has a full bucket.
         let Some(number) = self.number_of(seat) else {
-            return false;
+            return Ready::Nothing;
         };
         let group = self.groups.get(number);
         group.refund(seat.delivered(), seat.counted(), &self.rules);
-        let is_ready = self.relocate_and_catch_up(number);
+        let ready = self.relocate_and_catch_up(number);
         if self.groups.get(number).whereabouts == Whereabouts::Ready {
             self.ready.remove(&mut self.groups, number);
             self.ready.push_front(&mut self.groups, number);
         }
-        is_ready
+        ready
     }
 
-    /// Uncounts a key in flight, of groups with a limit. Returns whether a getter is to be notified.
-    pub(super) fn end_delivery(&mut self, held: &Held<K>) -> bool {
+    /// Uncounts a key in flight, of groups with a limit.
+    pub(super) fn end_delivery(&mut self, held: &Held<K>) -> Ready {
         // A group with keys in flight that are counted is not forgotten.
         let Some(number) = self.number_of(held.seat(&self.seated)) else {
-            return false;
+            return Ready::Nothing;
         };
         self.groups.get(number).in_flight -= 1;
         self.relocate_and_catch_up(number)
@@ -392,17 +391,16 @@ impl<K, G> Schedule<K, G> {
         }
     }
 
-    /// Changes until when a group is held; `None` if it is not known. Returns whether a getter is to be
-    /// notified.
-    pub(super) fn hold(&mut self, id: GroupId, until: impl FnOnce(u64) -> u64) -> Option<bool> {
+    /// Changes until when a group is held. Returns `None` if it is not known.
+    pub(super) fn hold(&mut self, id: GroupId, until: impl FnOnce(u64) -> u64) -> Option<Ready> {
         let number = self.groups.number_of(id)?;
         let group = self.groups.get(number);
         group.held_until = until(group.held_until);
         Some(self.relocate_and_catch_up(number))
     }
 
-    /// Puts what has waited long enough where it belongs. Returns whether a getter is to be notified.
-    pub(super) fn unpark(&mut self, now: u64) -> bool {
+    /// Puts what has waited long enough where it belongs.
+    pub(super) fn unpark(&mut self, now: u64) -> Ready {
         let mut is_ready = false;
         while let Some(&(_, number)) = self.waiting.first().filter(|(until, _)| *until <= now) {
             is_ready |= self.relocate(number);
@@ -422,7 +420,7 @@ impl<K, G> Schedule<K, G> {
             is_ready |= self.is_ready();
         }
         self.catches_up |= is_ready;
-        is_ready
+        Ready::several(is_ready)
     }
 
     /// Returns when [`unpark`](Self::unpark) is to be called.
@@ -448,14 +446,13 @@ impl<K, G> Schedule<K, G> {
         self.is_ready().then(|| self.ready.first()).flatten()
     }
 
-    /// Pauses all deliveries, or lets them go on. Returns whether they were paused, and whether a getter is to be
-    /// notified.
-    pub(super) fn pause(&mut self, pause: bool) -> (bool, bool) {
+    /// Pauses all deliveries, or lets them go on. Returns whether they were paused.
+    pub(super) fn pause(&mut self, pause: bool) -> (bool, Ready) {
         let was_paused = std::mem::replace(&mut self.is_paused, pause);
         // Keys have become ready meanwhile, and the getters that were notified for them have found none.
         let goes_on = was_paused && self.is_ready();
         self.catches_up |= goes_on;
-        (was_paused, goes_on)
+        (was_paused, Ready::several(goes_on))
     }
 
     /// Returns the number of queued keys.
