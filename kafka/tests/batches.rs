@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Notes, builder, cluster, produce, until};
+use common::{Cluster, Notes, builder, cluster, produce, run_batches, until};
 use keyqueue_kafka::{Builder, Ended, Exhausted, IntoVerdicts, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::{Notify, Semaphore};
@@ -22,21 +22,16 @@ where
         .map(|number| (Some(keys[number % 6]), Some("x")))
         .collect();
     produce(cluster, &records).await;
-    let consumer = builder.build().expect("settings");
-    let stop = Arc::new(Notify::new());
-    let run = consumer.run_batches_until(stop.notified(), Duration::from_secs(10), max, f);
-    let wait = async {
-        until("all", || {
-            consumer
-                .status()
-                .partitions
-                .first()
-                .is_some_and(|partition| partition.base == 60)
-        })
-        .await;
-        stop.notify_one();
-    };
-    tokio::join!(run, wait).0.expect("no error")
+    let run = run_batches(builder, max, f);
+    until("all", || {
+        run.consumer
+            .status()
+            .partitions
+            .first()
+            .is_some_and(|partition| partition.base == 60)
+    })
+    .await;
+    run.end().await.expect("no error")
 }
 
 /// Notes the batch, and that the records of each key are in order.

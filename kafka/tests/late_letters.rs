@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Notes, builder, cluster, produce, run, until};
+use common::{Cluster, Notes, Run, builder, cluster, produce, run, run_batches, until};
 use keyqueue::limiter::RateLimiter;
-use keyqueue_kafka::{Consumer, Doing, Ended, Outcome, Place, Record, Verdict};
+use keyqueue_kafka::{Doing, Ended, Outcome, Place, Record, Verdict};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::{Notify, Semaphore};
@@ -38,10 +38,11 @@ fn without_letters() -> Cluster {
 /// Waits until eight bad keys are given up, and until a good one behind them is finished although no letter is; then for the letters.
 async fn letters_hold_up_no_other_key(
     cluster: &Cluster,
-    consumer: &Consumer,
+    run: Run,
     given_up: &Notes,
     calls: &AtomicUsize,
 ) {
+    let consumer = &run.consumer;
     let bad = ["a", "b", "c", "d", "e", "f", "g", "h"];
     produce(cluster, &bad.map(|key| (Some(key), Some("bad")))).await;
     let good = async {
@@ -59,6 +60,8 @@ async fn letters_hold_up_no_other_key(
     cluster.broker_up(2).expect("a broker");
     until("letters", || consumer.status().dead_letters == 8).await;
     assert_eq!(given_up.len(), bad.len());
+    let ended = run.end().await.expect("an end");
+    assert_eq!((ended.finished, ended.dead_letters), (1, 8));
 }
 
 /// A limiter without a delay, and how often it was asked for one.
@@ -92,9 +95,7 @@ async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key() {
     let settings = builder(&cluster).dead_letters("dead").concurrency(1);
     let settings = settings.backoff(NoDelay(Arc::clone(&calls)));
     let run = run(settings, move |record| ready(verdict(&record, &given_up)));
-    letters_hold_up_no_other_key(&cluster, &run.consumer, &notes, &calls).await;
-    let ended = run.end().await.expect("an end");
-    assert_eq!((ended.finished, ended.dead_letters), (1, 8));
+    letters_hold_up_no_other_key(&cluster, run, &notes, &calls).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
@@ -103,18 +104,11 @@ async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key_of_their_b
     let (given_up, calls) = (notes.clone(), Arc::new(AtomicUsize::new(0)));
     let settings = builder(&cluster).dead_letters("dead").concurrency(1);
     let settings = settings.backoff(NoDelay(Arc::clone(&calls)));
-    let consumer = settings.build().expect("settings");
-    let (stop, grace) = (Notify::new(), Duration::from_secs(10));
-    let run = consumer.run_batches_until(stop.notified(), grace, 60, move |records| {
+    let run = run_batches(settings, 60, move |records| {
         let verdicts = records.iter().map(|record| verdict(record, &given_up));
         ready(verdicts.collect::<Vec<_>>())
     });
-    let letters = async {
-        letters_hold_up_no_other_key(&cluster, &consumer, &notes, &calls).await;
-        stop.notify_one();
-    };
-    let ended = tokio::join!(run, letters).0.expect("an end");
-    assert_eq!((ended.finished, ended.dead_letters), (1, 8));
+    letters_hold_up_no_other_key(&cluster, run, &notes, &calls).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
@@ -123,11 +117,9 @@ async fn a_letter_that_was_late_makes_no_other_one_late() {
     let late = cluster.broker_round_trip_time(2, Duration::from_millis(1500));
     late.expect("a broker");
     let settings = builder(&cluster).dead_letters("dead").concurrency(1);
-    let (consumer, handled) = (settings.build().expect("settings"), notes.clone());
     let gate = Arc::new(Semaphore::new(0));
-    let (opens, stop) = (Arc::clone(&gate), Notify::new());
-    let grace = Duration::from_secs(10);
-    let run = consumer.run_batches_until(stop.notified(), grace, 60, move |records| {
+    let (handled, opens) = (notes.clone(), Arc::clone(&gate));
+    let run = run_batches(settings, 60, move |records| {
         let verdicts = records.iter().map(|record| {
             handled.add(common::text(record.payload()));
             verdict(record, &Notes::default())
@@ -141,23 +133,20 @@ async fn a_letter_that_was_late_makes_no_other_one_late() {
             verdicts
         }
     });
-    let letters = async {
-        produce(&cluster, &[(Some("a"), Some("bad"))]).await;
-        until("a letter", || consumer.status().dead_letters == 1).await;
-        let prompt = cluster.broker_round_trip_time(2, Duration::ZERO);
-        prompt.expect("a broker");
-        // While the only worker waits, the other two come, so that one batch has both.
-        let good = Some("good");
-        produce(&cluster, &[(Some("gate"), good)]).await;
-        until("the gate", || notes.len() == 2).await;
-        produce(&cluster, &[(Some("b"), Some("bad")), (Some("b"), good)]).await;
-        let held = || consumer.status().partitions[0].records;
-        until("they are held", || held() == 3).await;
-        gate.add_permits(1);
-        until("all", || consumer.status().finished == 2).await;
-        stop.notify_one();
-    };
-    let ended = tokio::join!(run, letters).0.expect("an end");
+    let status = || run.consumer.status();
+    produce(&cluster, &[(Some("a"), Some("bad"))]).await;
+    until("a letter", || status().dead_letters == 1).await;
+    let prompt = cluster.broker_round_trip_time(2, Duration::ZERO);
+    prompt.expect("a broker");
+    // While the only worker waits, the other two come, so that one batch has both.
+    let good = Some("good");
+    produce(&cluster, &[(Some("gate"), good)]).await;
+    until("the gate", || notes.len() == 2).await;
+    produce(&cluster, &[(Some("b"), Some("bad")), (Some("b"), good)]).await;
+    until("they are held", || status().partitions[0].records == 3).await;
+    gate.add_permits(1);
+    until("all", || status().finished == 2).await;
+    let ended = run.end().await.expect("an end");
     assert_eq!((ended.finished, ended.dead_letters), (2, 2));
     assert_eq!(notes.len(), 4, "each is handled once");
 }
@@ -179,14 +168,18 @@ async fn a_letter_that_is_refused_at_once_is_a_failure() {
     run.end().await.expect("an end");
 }
 
-/// Opens a gate once the run ends.
-async fn open_at_the_end(consumer: &Consumer, gate: &Semaphore) {
-    until("it leaves", || {
-        let partitions = consumer.status().partitions;
-        partitions.iter().all(|partition| partition.is_leaving)
-    })
-    .await;
-    gate.add_permits(1);
+/// Ends a run, and opens a gate once it leaves.
+async fn end(run: Run, gate: &Semaphore) -> Ended {
+    let consumer = run.consumer.clone();
+    let open = async {
+        until("it leaves", || {
+            let partitions = consumer.status().partitions;
+            partitions.iter().all(|partition| partition.is_leaving)
+        })
+        .await;
+        gate.add_permits(1);
+    };
+    tokio::join!(run.end(), open).0.expect("an end")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4, R6
@@ -207,9 +200,7 @@ async fn a_record_that_is_given_up_while_the_run_ends_has_its_letter() {
         }
     });
     until("it runs", || begun.len() == 1).await;
-    let consumer = run.consumer.clone();
-    let (ended, ()) = tokio::join!(run.end(), open_at_the_end(&consumer, &gate));
-    let ended = ended.expect("an end");
+    let ended = end(run, &gate).await;
     assert_eq!((ended.dead_letters, ended.left), (1, 0));
 }
 
@@ -251,15 +242,14 @@ async fn a_record_that_is_given_up_when_nobody_waits_any_more_has_no_letter() {
 }
 
 /// Runs a batch that gives up the first record of a key and finishes the second one, while the run ends.
-async fn end_of_a_batch(cluster: &Cluster, grace: Duration) -> Ended {
+async fn end_of_a_batch(cluster: &Cluster) -> Ended {
     let records = [(Some("a"), Some("bad")), (Some("a"), Some("good"))];
     produce(cluster, &records).await;
     let settings = builder(cluster).dead_letters("dead");
-    let consumer = settings.linger(Duration::from_secs(1)).build();
-    let consumer = consumer.expect("settings");
-    let (stop, gate, given_up) = (Notify::new(), Arc::new(Semaphore::new(0)), Notes::default());
+    let settings = settings.linger(Duration::from_secs(1));
+    let (gate, given_up) = (Arc::new(Semaphore::new(0)), Notes::default());
     let (go, of_run) = (Arc::clone(&gate), given_up.clone());
-    let run = consumer.run_batches_until(stop.notified(), grace, 60, move |records| {
+    let run = run_batches(settings, 60, move |records| {
         let verdicts = records.iter().map(|record| verdict(record, &of_run));
         let (verdicts, gate) = (verdicts.collect::<Vec<_>>(), Arc::clone(&go));
         async move {
@@ -267,26 +257,22 @@ async fn end_of_a_batch(cluster: &Cluster, grace: Duration) -> Ended {
             verdicts
         }
     });
-    let end = async {
-        until("it runs", || given_up.len() == 1).await;
-        stop.notify_one();
-        open_at_the_end(&consumer, &gate).await;
-    };
-    tokio::join!(run, end).0.expect("an end")
+    until("it runs", || given_up.len() == 1).await;
+    end(run, &gate).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4, R6
 async fn a_record_of_a_batch_that_is_given_up_while_the_run_ends_has_its_letter() {
     let cluster = cluster(1);
     cluster.create_topic("dead", 1, 1).expect("a topic");
-    let ended = end_of_a_batch(&cluster, Duration::from_secs(10)).await;
+    let ended = end_of_a_batch(&cluster).await;
     let ended = (ended.dead_letters, ended.finished, ended.left);
     assert_eq!(ended, (1, 1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2
 async fn a_record_behind_one_whose_letter_the_end_cancels_is_not_finished() {
-    let ended = end_of_a_batch(&without_letters(), Duration::from_secs(3)).await;
+    let ended = end_of_a_batch(&without_letters()).await;
     let ended = (ended.dead_letters, ended.finished, ended.left);
     assert_eq!(ended, (0, 0, 2));
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Knows, Notes, Run, builder, cluster, produce_to, run, text, until};
+use common::{
+    Cluster, Knows, Notes, Run, builder, cluster, produce_to, run, run_batches, text, until,
+};
 use keyqueue_kafka::{Doing, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use tokio::sync::Notify;
 use tokio::time::sleep;
 
 /// The handlers of a partition.
@@ -136,12 +137,11 @@ async fn what_failed_in_a_batch_before_its_partition_is_read_again_delays_no_rec
         &[(Some("a"), Some("x")), (Some("b"), Some("x"))],
     )
     .await;
-    let (handlers, stop) = (Handlers::default(), Notify::new());
+    let handlers = Handlers::default();
     let settings = builder(&cluster).concurrency(1);
     let settings = settings.linger(Duration::from_millis(200));
-    let consumer = settings.build().expect("settings");
     let of_run = handlers.clone();
-    let run = consumer.run_batches_until(stop.notified(), Duration::ZERO, 2, move |records| {
+    let run = run_batches(settings, 2, move |records| {
         let handlers = of_run.clone();
         async move {
             if handlers.is_open.load(Ordering::SeqCst) {
@@ -162,21 +162,19 @@ async fn what_failed_in_a_batch_before_its_partition_is_read_again_delays_no_rec
             }
         }
     });
-    let test = async {
-        until("b runs", || handlers.begun.len() == 3).await;
-        assert_eq!(handlers.begun.all(), ["ab", "a", "b"]);
-        let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE;
-        cluster.request_errors(RDKafkaApiKey::Fetch, &[error]);
-        until("both came again", || {
-            let status = consumer.status().partitions;
-            status[0].records == 2 && status[0].failing == 0
-        })
-        .await;
-        handlers.is_open.store(true, Ordering::SeqCst);
-        until("both are finished", || consumer.status().finished >= 2).await;
-        until("all is", || consumer.status().partitions[0].records == 0).await;
-        stop.notify_one();
-    };
-    let ended = tokio::join!(run, test).0.expect("no error");
+    until("b runs", || handlers.begun.len() == 3).await;
+    assert_eq!(handlers.begun.all(), ["ab", "a", "b"]);
+    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE;
+    cluster.request_errors(RDKafkaApiKey::Fetch, &[error]);
+    let status = || run.consumer.status();
+    until("both came again", || {
+        let partition = &status().partitions[0];
+        partition.records == 2 && partition.failing == 0
+    })
+    .await;
+    handlers.is_open.store(true, Ordering::SeqCst);
+    until("both are finished", || status().finished >= 2).await;
+    until("all is", || status().partitions[0].records == 0).await;
+    let ended = run.end().await.expect("no error");
     assert_eq!(ended.left, 0);
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
-use keyqueue_kafka::{Builder, Consumer, Ended, Error, IntoVerdict, Place, Record};
+use keyqueue_kafka::{Builder, Consumer, Ended, Error, IntoVerdict, IntoVerdicts, Place, Record};
 use rdkafka::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
@@ -94,19 +94,38 @@ pub(crate) struct Run {
     task: JoinHandle<Result<Ended, Error>>,
 }
 
+/// How long what runs may take at its end.
+const GRACE: Duration = Duration::from_secs(10);
+
 pub(crate) fn run<F, R>(builder: Builder, f: F) -> Run
 where
     F: Fn(Record) -> R + Send + Sync + 'static,
     R: Future<Output: IntoVerdict> + Send + 'static,
 {
+    spawn(builder, |consumer, stop| async move {
+        consumer.run_until(stop.notified(), GRACE, f).await
+    })
+}
+
+/// The same with batches of up to `max` records.
+pub(crate) fn run_batches<F, R>(builder: Builder, max: usize, f: F) -> Run
+where
+    F: Fn(Vec<Record>) -> R + Send + Sync + 'static,
+    R: Future<Output: IntoVerdicts> + Send + 'static,
+{
+    spawn(builder, move |consumer, stop| async move {
+        let signal = stop.notified();
+        consumer.run_batches_until(signal, GRACE, max, f).await
+    })
+}
+
+fn spawn<R>(builder: Builder, run: impl FnOnce(Consumer, Arc<Notify>) -> R) -> Run
+where
+    R: Future<Output = Result<Ended, Error>> + Send + 'static,
+{
     let consumer = builder.build().expect("settings");
     let stop = Arc::new(Notify::new());
-    let (of_task, signal) = (consumer.clone(), Arc::clone(&stop));
-    let task = tokio::spawn(async move {
-        of_task
-            .run_until(signal.notified(), Duration::from_secs(10), f)
-            .await
-    });
+    let task = tokio::spawn(run(consumer.clone(), Arc::clone(&stop)));
     Run {
         consumer,
         stop,
