@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Notes, builder, cluster, produce, run_batches, until};
-use keyqueue_kafka::{Builder, Ended, Exhausted, IntoVerdicts, Outcome, Record, Verdict};
+use common::{Cluster, Notes, builder, cluster, produce, run, run_batches, until};
+use keyqueue_kafka::{Builder, Doing, Ended, Exhausted, IntoVerdicts, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::{Notify, Semaphore};
 
@@ -166,6 +166,33 @@ async fn a_batch_that_panics_or_returns_too_few_verdicts_is_cut() {
     });
     let ended = ended.await;
     assert_eq!((ended.finished, ended.skipped), (58, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
+async fn a_record_whose_handler_runs_is_seen_to_run_also_in_a_batch() {
+    for is_batch in [false, true] {
+        let cluster = cluster(1);
+        produce(&cluster, &[(Some("a"), Some("x"))]).await;
+        let gate = Arc::new(Semaphore::new(0));
+        let opens = Arc::clone(&gate);
+        let work = move || {
+            let opens = Arc::clone(&opens);
+            async move { drop(opens.acquire().await) }
+        };
+        let run = match is_batch {
+            false => run(builder(&cluster), move |_| work()),
+            true => run_batches(builder(&cluster), 2, move |_| work()),
+        };
+        until("it runs", || {
+            let partitions = run.consumer.status().partitions;
+            let oldest = partitions.first().and_then(|of| of.oldest.as_ref());
+            oldest.is_some_and(|oldest| oldest.doing == Doing::Running)
+        })
+        .await;
+        gate.add_permits(1);
+        until("it ends", || run.consumer.status().finished == 1).await;
+        run.end().await.expect("no error");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R4

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
@@ -225,5 +226,13 @@ where
     let cancelled = tenures
         .into_iter()
         .map(|tenure| Box::pin(tenure.cancelled()));
-    watched(select_all(cancelled), call).await
+    // Ordering: Relaxed; a mark to show.
+    let mark = |runs| {
+        part.iter()
+            .for_each(|(_, record)| record.running.store(runs, Ordering::Relaxed));
+    };
+    mark(true);
+    let said = watched(select_all(cancelled), call).await;
+    mark(false);
+    said
 }
