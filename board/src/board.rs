@@ -176,8 +176,7 @@ impl Board {
     /// and of each one its base offset, what is finished beyond it, and the oldest record that is not finished. Its dead letters can be
     /// put back and dropped.
     ///
-    /// The board keeps the consumer until it is [removed](Self::remove), but not its connections once its run has ended. The first look at
-    /// its dead letters makes a connection for them, which stays open.
+    /// The board keeps the consumer until it is [removed](Self::remove), but not its connections once its run has ended.
     ///
     /// # Errors
     ///
