@@ -182,7 +182,7 @@ proptest! {
     }
 }
 
-/// A tenure with the records 0 to 9 of two keys, of which those from 3 on are finished, and what it would commit.
+/// A tenure with the records 0 to 9 of a key, of which those from 3 on are finished, and what it would commit.
 fn some_finished() -> (u64, Stored) {
     let before = tenure(false, None, None);
     let records: Vec<_> = (0..10).map(|offset| record(&before, offset, 1)).collect();
