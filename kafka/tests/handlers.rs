@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{
     Cluster, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text, until,
 };
-use keyqueue_kafka::{Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
+use keyqueue_kafka::{Consumer, Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -436,6 +436,19 @@ async fn a_stall_has_a_name() {
     );
     let ended = run.end().await.expect("no error");
     assert_eq!((ended.finished, ended.left), (1, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
+async fn the_last_error_of_the_client_has_its_reason() {
+    // Nobody listens there.
+    let builder = Consumer::builder("127.0.0.1:1", "group").topics(["topic"]);
+    let run = run(builder, |_| async {});
+    let consumer = run.consumer.clone();
+    until("an error", || consumer.status().last_error.is_some()).await;
+    run.end().await.expect("no error");
+    let error = consumer.status().last_error.expect("an error");
+    let has_reason = ["127.0.0.1:1", "brokers are down"].map(|reason| error.contains(reason));
+    assert!(has_reason.contains(&true), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R7

@@ -52,7 +52,7 @@ const DOZE: Duration = Duration::from_millis(20);
 const EVENTS: usize = 8;
 /// How often it looks at what has no callback: the limits, and whether the client has failed.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long after a commit that was refused it is asked again where partitions begin.
+/// How long after a commit of where partitions begin it is tried again, if it was refused.
 const START: Duration = Duration::from_secs(1);
 /// How long after a commit that should renew the lease it asks for another one, at most.
 const RENEW: Duration = Duration::from_millis(500);
@@ -263,7 +263,8 @@ impl Driver {
             match polled {
                 None => nothing += 1,
                 Some(Ok(message)) => self.stray(&message),
-                Some(Err(error)) => self.note_error(error)?,
+                // The context has noted it, with its reason.
+                Some(Err(_)) => self.check_fatal()?,
             }
         }
         let events = client.context().events();
@@ -272,18 +273,10 @@ impl Driver {
         Ok(busy)
     }
 
-    /// Ends the run if an error is fatal, and otherwise keeps it to show.
+    /// Keeps the error of a call to show, and ends the run if the client has failed for good.
     fn note_error(&self, error: KafkaError) -> Result<(), Error> {
-        match error {
-            KafkaError::MessageConsumptionFatal(code) => {
-                let reason = self.client.client().fatal_error().map(|(_, reason)| reason);
-                Err(Error::fatal(code, reason.unwrap_or_default()))
-            }
-            error => {
-                self.shared.errors.note(error.to_string());
-                self.check_fatal()
-            }
-        }
+        self.shared.errors.note(error.to_string());
+        self.check_fatal()
     }
 
     fn check_fatal(&self) -> Result<(), Error> {
