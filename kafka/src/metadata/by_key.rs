@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use integer_encoding::VarInt;
 
-use super::Fnv;
+use super::fnv;
 
 /// The first unfinished offset of each key that has one below `upto`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,15 +28,10 @@ pub(crate) struct ByKey {
 
 /// The hash of a record's key. A record without one is a key of its own.
 pub(crate) fn key_hash(key: Option<&[u8]>, offset: u64) -> u32 {
-    let mut hash = Fnv::default();
     match key {
-        Some(key) => {
-            hash.add(&[1]);
-            hash.add(key);
-        }
-        None => hash.add(&offset.to_le_bytes()),
+        Some(key) => fnv(&[&[1], key]),
+        None => fnv(&[&offset.to_le_bytes()]),
     }
-    hash.finish()
 }
 
 impl ByKey {
@@ -78,7 +73,7 @@ impl ByKey {
         let mut body = upto.saturating_sub(base).encode_var_vec();
         body.extend(u64::encode_var_vec(count));
         body.extend(listed);
-        let sum = sum(base, &body);
+        let sum = fnv(&[&base.to_le_bytes(), &body]);
         let bytes = [&sum.to_le_bytes(), &*body].concat();
         match bytes.len() <= most {
             true => (bytes, upto),
@@ -103,7 +98,8 @@ impl ByKey {
         }
         let read = body.len() - rest.len();
         let is_whole = rest.iter().all(|byte| *byte == 0);
-        let is_right = sum(base, &body[..read]) == u32::from_le_bytes(*head);
+        let sum = fnv(&[&base.to_le_bytes(), &body[..read]]);
+        let is_right = sum == u32::from_le_bytes(*head);
         (is_whole && is_right).then_some(ByKey { upto, first })
     }
 }
@@ -113,11 +109,4 @@ fn number(from: &mut &[u8]) -> Option<u64> {
     let (number, length) = u64::decode_var(from)?;
     *from = from.get(length..)?;
     Some(number)
-}
-
-fn sum(base: u64, body: &[u8]) -> u32 {
-    let mut hash = Fnv::default();
-    hash.add(&base.to_le_bytes());
-    hash.add(body);
-    hash.finish()
 }

@@ -153,36 +153,25 @@ pub(crate) fn read(base: u64, text: &str) -> Option<Stored> {
 
 /// Tells a record from another one at the same offset: by its time, key, length, and the first of its payload.
 pub(crate) fn fingerprint(record: &Inner) -> u32 {
-    let payload = record.payload().unwrap_or_default();
-    let mut hash = Fnv::default();
-    hash.add(&record.timestamp().unwrap_or(-1).to_le_bytes());
-    hash.add(&[
-        u8::from(record.key().is_some()),
-        u8::from(record.payload().is_some()),
-    ]);
-    hash.add(record.key().unwrap_or_default());
-    hash.add(&payload.len().to_le_bytes());
-    hash.add(&payload[..payload.len().min(256)]);
-    hash.finish()
+    let (key, payload) = (record.key(), record.payload());
+    let has = [key, payload].map(|bytes| u8::from(bytes.is_some()));
+    let (key, payload) = (key.unwrap_or_default(), payload.unwrap_or_default());
+    fnv(&[
+        &record.timestamp().unwrap_or(-1).to_le_bytes(),
+        &has,
+        key,
+        &payload.len().to_le_bytes(),
+        &payload[..payload.len().min(256)],
+    ])
 }
 
 /// FNV-1a of 64 bits, folded to 32: the same in every process and version.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn finish(&self) -> u32 {
-        (self.0 ^ (self.0 >> 32)) as u32
-    }
+fn fnv(parts: &[&[u8]]) -> u32 {
+    let add = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let sum = parts
+        .iter()
+        .copied()
+        .flatten()
+        .fold(0xcbf2_9ce4_8422_2325, add);
+    (sum ^ (sum >> 32)) as u32
 }
