@@ -21,7 +21,7 @@ use crate::dead_letter::{Letters, Writer};
 use crate::driver::Driver;
 use crate::key::{Backlog, Job, Key};
 use crate::lease::Lease;
-use crate::shared::{Counts, Shared, Stop};
+use crate::shared::{Counts, Shared};
 use crate::work::{self, Waits};
 use crate::{Ended, Error, Record, Status, lock};
 
@@ -206,7 +206,7 @@ impl Consumer {
         let result = match select(ended, pin!(signal)).await {
             Either::Left((result, _)) => result,
             Either::Right((_, ended)) => {
-                self.shared.end(Stop::Within(grace));
+                self.shared.end(grace);
                 ended.await
             }
         };
@@ -233,8 +233,9 @@ struct End<'c>(&'c Shared);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        if self.0.stop() == Stop::No {
-            self.0.end(Stop::Now);
+        // The caller is gone, and waits for nothing.
+        if self.0.stop().is_none() {
+            self.0.end(Duration::ZERO);
         }
         self.0.queue.shut_down_now();
     }

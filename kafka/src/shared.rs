@@ -32,18 +32,8 @@ pub(crate) struct Shared {
     pub(crate) errors: Arc<Errors>,
     pub(crate) metadata: Mutex<Metadata>,
     pub(crate) reset: Reset,
-    pub(crate) stop: Mutex<Stop>,
-}
-
-/// Whether the run is to end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Stop {
-    #[default]
-    No,
-    /// What runs may take this long.
-    Within(Duration),
-    /// The caller is gone: cancel what runs.
-    Now,
+    /// How long what runs may take, once the run is to end.
+    pub(crate) stop: Mutex<Option<Duration>>,
 }
 
 /// A number that only grows.
@@ -153,12 +143,12 @@ impl Shared {
         tracing::warn!(target: "keyqueue_kafka", metadata = ?*metadata, "the brokers refuse metadata of this length; shorter from now on");
     }
 
-    pub(crate) fn stop(&self) -> Stop {
+    pub(crate) fn stop(&self) -> Option<Duration> {
         *lock(&self.stop)
     }
 
-    pub(crate) fn end(&self, stop: Stop) {
-        *lock(&self.stop) = stop;
+    pub(crate) fn end(&self, grace: Duration) {
+        *lock(&self.stop) = Some(grace);
         self.bell.ring();
     }
 }

@@ -40,7 +40,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::clerk::{Clerk, Job, Reply};
 use crate::client::{Client, Context, Event};
-use crate::shared::{Shared, Stop};
+use crate::shared::Shared;
 use crate::tenure::Tenure;
 use crate::{Ended, Error, Status, lock};
 use rebalance::{Leaving, Rebalancing};
@@ -200,12 +200,10 @@ impl Driver {
                 Reply::Committed(None, _) => self.is_committing = false,
             }
         }
-        if self.leaving.is_none() {
-            match self.shared.stop() {
-                Stop::No => {}
-                Stop::Within(grace) => self.leave(after(now, grace)),
-                Stop::Now => self.leave(now),
-            }
+        if self.leaving.is_none()
+            && let Some(grace) = self.shared.stop()
+        {
+            self.leave(after(now, grace));
         }
         if let Some(ended) = self.go_on_leaving(now) {
             return Ok(Turn::Ended(ended));
