@@ -124,7 +124,7 @@ impl Start {
 /// A handler that runs, or a letter on its way. Dropping it leaves the gate.
 pub(crate) struct Running<T: Deref<Target = Tenure>>(T);
 
-/// What is seen of a tenure, for `status`.
+/// What is seen of a tenure.
 pub(crate) struct Seen {
     pub(crate) progress: Progress,
     pub(crate) next: Option<u64>,
@@ -366,13 +366,6 @@ impl Tenure {
     pub(crate) fn waits_for_commit(&self) -> bool {
         let state = lock(&self.state);
         state.is_end && state.committed.is_none()
-    }
-
-    /// The lowest offset that is not finished, and the one above all that were read.
-    pub(crate) fn lowest(&self) -> (u64, u64) {
-        let state = lock(&self.state);
-        let lowest = state.progress().first_unfinished();
-        (lowest, state.next.unwrap_or(lowest))
     }
 
     /// Forgets what is held, after the end.

@@ -131,33 +131,29 @@ impl Driver {
 
     /// A record that came by the main queue: its partition is read again from there, as those behind it are in its own queue.
     pub(super) fn stray(&mut self, message: &BorrowedMessage<'_>) {
-        let place = (Arc::<str>::from(message.topic()), message.partition());
-        let assigned = self
-            .slots
-            .get(&place)
-            .filter(|slot| self.partitions.contains_key(slot));
-        let (Some(slot), Ok(offset)) = (assigned.copied(), u64::try_from(message.offset())) else {
-            // Of a partition that was given back.
-            return;
-        };
-        self.read_again(slot, Some(offset));
+        let place = (message.topic().to_owned(), message.partition());
+        if let (Some(slot), Ok(offset)) = (self.slot(&place), u64::try_from(message.offset())) {
+            self.read_again(slot, Some(offset));
+        }
     }
 
     /// Ends a tenure whose records came out of order, and begins another one that reads from the lowest of them. Nothing is
     /// committed by the new one until it has read that record, and what was in hand is repeated. The queue keeps the order of keys.
     fn read_again(&mut self, slot: u32, from: Option<u64>) {
         let Some(assigned) = self.partitions.get_mut(&slot) else {
+            // It was given back.
             return;
         };
         let old = Arc::clone(&assigned.tenure);
         if old.is_revoked() {
             return;
         }
-        let (lowest, next) = old.lowest();
+        let seen = old.seen();
+        let lowest = seen.progress.first_unfinished();
         let from = from.or(assigned.seek).unwrap_or(lowest).min(lowest);
         if assigned.seek.is_none() {
             self.shared.counts.disorders.add(1);
-            tracing::warn!(target: "keyqueue_kafka", topic = &*old.topic, partition = old.partition, from, next, "a record came out of order: the partition is read again");
+            tracing::warn!(target: "keyqueue_kafka", topic = &*old.topic, partition = old.partition, from, next = seen.next, "a record came out of order: the partition is read again");
         }
         let start = Start {
             base: from,

@@ -258,7 +258,7 @@ impl Driver {
         self.partitions.insert(slot, assigned);
     }
 
-    fn slot(&self, (topic, partition): &Partition) -> Option<u32> {
+    pub(super) fn slot(&self, (topic, partition): &Partition) -> Option<u32> {
         let place = (Arc::<str>::from(topic.as_str()), *partition);
         self.slots.get(&place).copied()
     }
