@@ -19,8 +19,7 @@ mod letters;
 
 use std::mem;
 use std::pin::pin;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 pub use letters::{Letter, Letters};
@@ -65,8 +64,9 @@ pub(crate) struct Writer {
     client: ClientConfig,
     /// And when it was made.
     producer: Mutex<(FutureProducer, Instant)>,
-    /// The letters on their way that have taken longer than `PROMPT`: while there are some, no worker waits for others.
-    late: AtomicUsize,
+    /// Has another reference for each letter on its way that has taken longer than `PROMPT`: while there are some, no worker waits for
+    /// others.
+    late: Arc<()>,
     topic: String,
     group: String,
 }
@@ -78,7 +78,7 @@ impl Writer {
         Ok(Writer {
             client: client.clone(),
             producer: Mutex::new((producer, Instant::now())),
-            late: AtomicUsize::new(0),
+            late: Arc::default(),
             topic: topic.to_owned(),
             group: group.to_owned(),
         })
@@ -100,8 +100,8 @@ impl Writer {
 
     /// Waits for a letter that a task writes, but not for brokers that are late.
     pub(crate) async fn wait(&self, letter: JoinHandle<()>) {
-        // Ordering: Relaxed; a hint. If it is outdated, a worker waits for one letter more or less.
-        if self.late.load(Ordering::Relaxed) == 0 {
+        // A hint. If it is outdated, a worker waits for one letter more or less.
+        if Arc::strong_count(&self.late) == 1 {
             _ = timeout(PROMPT, letter).await;
         }
     }
@@ -140,7 +140,7 @@ impl Writer {
             match timeout(PROMPT, &mut sent).await {
                 Ok(sent) => sent,
                 Err(_) => {
-                    let _late = Late::new(&self.late);
+                    let _late = Arc::clone(&self.late);
                     sent.await
                 }
             }
@@ -149,24 +149,6 @@ impl Writer {
             drop_apart(producer);
         }
         sent.map(drop).map_err(|(error, _)| error)
-    }
-}
-
-/// Counts a letter that takes long, until it has ended or is cancelled.
-struct Late<'w>(&'w AtomicUsize);
-
-impl<'w> Late<'w> {
-    fn new(late: &'w AtomicUsize) -> Self {
-        // Ordering: Relaxed, here and in the drop; a hint.
-        late.fetch_add(1, Ordering::Relaxed);
-        Late(late)
-    }
-}
-
-impl Drop for Late<'_> {
-    fn drop(&mut self) {
-        // Ordering: Relaxed; as above.
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
