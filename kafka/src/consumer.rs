@@ -22,7 +22,7 @@ use crate::driver::Driver;
 use crate::key::{Backlog, Job, Key};
 use crate::lease::Lease;
 use crate::shared::{Counts, Shared};
-use crate::work::{self, Waits};
+use crate::work;
 use crate::{Ended, Error, Record, Status, lock};
 
 /// A member of a consumer group, which handles the records of its partitions: those of different keys at the same time, those
@@ -36,7 +36,7 @@ pub struct Consumer {
     pub(crate) client: Arc<Mutex<Option<Client>>>,
 }
 
-type Queued = Workers<'static, Key, Backlog, Waits>;
+type Queued = Workers<'static, Key, Backlog, &'static str>;
 
 impl Consumer {
     /// Begins the settings of a consumer of the group at these servers: `host:port`, several separated by commas.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, select_all};
 use keyqueue::worker::{IntoVerdicts, Outcome, Verdict};
 
-use super::{Broken, Next, Waits, bury, settle, texts, watched};
+use super::{Broken, Next, bury, settle, texts, watched};
 use crate::Record;
 use crate::key::Job;
 use crate::record::Inner;
@@ -36,7 +36,7 @@ pub(crate) async fn work<F, R>(
     f: &F,
     max: usize,
     mut jobs: Vec<Job>,
-) -> Vec<Verdict<Waits>>
+) -> Vec<Verdict<&'static str>>
 where
     F: Fn(Vec<Record>) -> R,
     R: Future<Output: IntoVerdicts>,

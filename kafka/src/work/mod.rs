@@ -18,7 +18,7 @@
 pub(crate) mod batches;
 
 use std::any::Any;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -43,16 +43,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The characters of an error that are kept: those of a letter have to fit in a message.
 const TEXT: usize = 8192;
 
-/// Why a key comes again: for its records, which have their own errors.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits;
-
-impl Display for Waits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("its first record waits")
-    }
-}
-
 /// What becomes of a record.
 enum Next {
     /// It is not in hand any more.
@@ -69,17 +59,18 @@ enum Broken {
     Cancelled,
 }
 
-impl From<Next> for Verdict<Waits> {
+/// What becomes of a key. The error is for its records together: each has its own one.
+impl From<Next> for Verdict<&'static str> {
     fn from(next: Next) -> Self {
         match next {
             Next::Gone => Verdict::Ok(Outcome::Done),
-            Next::After(delay) => Verdict::RetryAfter(Waits, delay),
+            Next::After(delay) => Verdict::RetryAfter("its first record waits", delay),
         }
     }
 }
 
 /// Handles a record of a key.
-pub(crate) async fn work<F, R>(shared: &Arc<Shared>, f: &F, job: Job) -> Verdict<Waits>
+pub(crate) async fn work<F, R>(shared: &Arc<Shared>, f: &F, job: Job) -> Verdict<&'static str>
 where
     F: Fn(Record) -> R,
     R: Future<Output: IntoVerdict>,
