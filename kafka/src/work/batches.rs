@@ -87,10 +87,10 @@ async fn take(
 /// Ends the first records of a key that have only their letters left, and returns after which time that is tried again.
 async fn bury_dead(shared: &Arc<Shared>, job: &mut Job) -> Option<Duration> {
     while let Some(front) = job.value().first().cloned()
-        && let Some(trouble) = front.trouble().filter(|trouble| trouble.is_dead)
+        && front.trouble().is_some_and(|trouble| trouble.is_dead)
         && let Some(_running) = front.tenure.enter().await
     {
-        match bury(shared, &front, trouble).await {
+        match bury(shared, &front).await {
             Next::Gone => remove(job, &front),
             Next::After(delay) => return Some(delay),
         }
@@ -179,7 +179,7 @@ async fn try_part<F, R>(
     let settled = keys.into_iter().map(|(index, records)| async move {
         let mut gone = Vec::new();
         for (record, said) in records {
-            match settle(shared, &record, record.trouble(), said).await {
+            match settle(shared, &record, said).await {
                 // Its partition is given back, and its letter is not written: those behind it are left with it.
                 Next::Gone if record.tenure.holds(&record) => break,
                 Next::Gone => gone.push(record),

@@ -90,30 +90,29 @@ where
         return Next::Gone;
     };
     let trouble = record.trouble();
-    if let Some(trouble) = trouble.as_ref().filter(|trouble| trouble.is_dead) {
-        return bury(shared, record, trouble.clone()).await;
+    if trouble.as_ref().is_some_and(|trouble| trouble.is_dead) {
+        return bury(shared, record).await;
     }
-    let attempt = 1 + trouble.as_ref().map_or(0, |trouble| trouble.attempts);
+    let attempt = 1 + trouble.map_or(0, |trouble| trouble.attempts);
     let inner = Arc::clone(record);
     let call = async { texts(f(Record { inner, attempt }).await.into_verdict()) };
     // Ordering: Relaxed; a mark to show.
     record.running.store(true, Ordering::Relaxed);
     let said = watched(record.tenure.cancelled(), call).await;
     record.running.store(false, Ordering::Relaxed);
-    settle(shared, record, trouble, said).await
+    settle(shared, record, said).await
 }
 
 /// Does what was said about a record that is in the gate.
 async fn settle(
     shared: &Arc<Shared>,
     record: &Arc<Inner>,
-    trouble: Option<Trouble>,
     said: Result<Verdict<String>, Broken>,
 ) -> Next {
     let (error, delay, is_hopeless) = match said {
         Err(Broken::Cancelled) => return cancelled(shared),
         Err(Broken::Panic(message)) => (format!("panicked: {message}"), None, false),
-        Ok(Verdict::Ok(outcome)) => return succeed(shared, record, trouble, outcome),
+        Ok(Verdict::Ok(outcome)) => return succeed(shared, record, outcome),
         Ok(Verdict::RetryAfter(error, delay)) => (error, Some(delay), false),
         Ok(Verdict::GiveUp(error)) => (error, None, true),
         Ok(Verdict::Retry(error)) => (error, None, false),
@@ -123,7 +122,7 @@ async fn settle(
     if !record.tenure.holds(record) {
         return Next::Gone;
     }
-    let mut trouble = trouble.unwrap_or_else(Trouble::none);
+    let mut trouble = record.trouble().unwrap_or_else(Trouble::none);
     trouble.attempts += 1;
     trouble.error = error.chars().take(TEXT).collect();
     trouble.last = SystemTime::now();
@@ -136,49 +135,40 @@ async fn settle(
         attempts, is_dead, ..
     } = trouble;
     tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, attempts, is_dead, is_crowded, error = trouble.error, "a record failed");
+    record.fail(trouble);
     if is_dead {
-        return bury(shared, record, trouble).await;
+        return bury(shared, record).await;
     }
     shared.counts.retries.add(1);
     let limit = backoff(shared, record);
-    wait(shared, record, trouble, delay.unwrap_or(limit))
+    again(shared, record, delay.unwrap_or(limit))
 }
 
-fn succeed(
-    shared: &Shared,
-    record: &Arc<Inner>,
-    trouble: Option<Trouble>,
-    outcome: Outcome,
-) -> Next {
+fn succeed(shared: &Shared, record: &Arc<Inner>, outcome: Outcome) -> Next {
     let delay = match outcome {
         Outcome::RequeueAfter(delay) | Outcome::Later(delay) | Outcome::HoldGroup(delay) => delay,
         Outcome::RequeueRateLimited => backoff(shared, record),
         // `Done`, and what later versions have.
         _ => {
             record.tenure.succeeded(record, &shared.settings.order);
-            finish(shared, record, trouble.is_some());
+            finish(shared, record);
             shared.counts.finished.add(1);
             return Next::Gone;
         }
     };
-    let mut trouble = trouble.unwrap_or_else(Trouble::none);
+    let mut trouble = record.trouble().unwrap_or_else(Trouble::none);
     trouble.last = SystemTime::now();
     if let Outcome::RequeueAfter(_) = outcome {
         forget(shared, record);
         trouble.attempts = 0;
     }
-    wait(shared, record, trouble, delay)
-}
-
-/// The record comes again.
-fn wait(shared: &Shared, record: &Inner, trouble: Trouble, delay: Duration) -> Next {
     record.fail(trouble);
     again(shared, record, delay)
 }
 
-/// The record comes again, and its failure is noted.
+/// The record comes again. Its failure is noted, and the limiter knows it.
 fn again(shared: &Shared, record: &Inner, delay: Duration) -> Next {
-    // After that note: the end of a tenure has the limiter forget only what has failed by then.
+    // After both: the end of a tenure has the limiter forget only what has failed by then.
     if !record.tenure.holds(record) {
         forget(shared, record);
         return Next::Gone;
@@ -196,12 +186,13 @@ fn cancelled(shared: &Shared) -> Next {
 ///
 /// Brokers that do not reply refuse a letter only after `message.timeout.ms`. Neither a worker nor the other keys of its batch wait for
 /// that: a task writes the letter and ends the record. Meanwhile the key is delivered each second, to see whether it has ended.
-async fn bury(shared: &Arc<Shared>, record: &Arc<Inner>, mut trouble: Trouble) -> Next {
+async fn bury(shared: &Arc<Shared>, record: &Arc<Inner>) -> Next {
     let (Exhausted::DeadLetter, Some(letters)) = (shared.exhausted(record), &shared.letters) else {
         shared.counts.skipped.add(1);
-        finish(shared, record, true);
+        finish(shared, record);
         return Next::Gone;
     };
+    let mut trouble = record.trouble().unwrap_or_else(Trouble::none);
     // A look that finds a refusal comes a moment after it: the letter is written again at once.
     if !trouble.is_sent {
         // What nobody waits for any more is left to the next owner, without a letter.
@@ -239,7 +230,7 @@ async fn write(
     let error = match written {
         Ok(Ok(())) => {
             shared.counts.dead_letters.add(1);
-            return finish(&shared, &record, true);
+            return finish(&shared, &record);
         }
         Ok(Err(error)) => error.to_string(),
         Err(Broken::Panic(message)) => message,
@@ -255,9 +246,9 @@ async fn write(
     tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
 }
 
-fn finish(shared: &Shared, record: &Arc<Inner>, has_failed: bool) {
+fn finish(shared: &Shared, record: &Inner) {
     record.tenure.finish(record);
-    if has_failed {
+    if record.is_troubled() {
         forget(shared, record);
     }
 }
