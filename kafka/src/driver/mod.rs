@@ -34,8 +34,8 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rdkafka::consumer::Consumer;
 use rdkafka::consumer::base_consumer::PartitionQueue;
-use rdkafka::consumer::{Consumer, RebalanceProtocol};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::clerk::{Clerk, Job, Reply};
@@ -173,8 +173,7 @@ impl Driver {
         client.context().close();
         self.events.extend(client.context().events());
         let is_idle = self.events.is_empty() && matches!(self.rebalancing, Rebalancing::Idle);
-        let protocol = client.rebalance_protocol();
-        if is_idle && matches!(protocol, RebalanceProtocol::Cooperative) {
+        if is_idle && self.is_cooperative() {
             // Such a client takes this only as a reply, and gives back what it has when it is dropped.
             return;
         }

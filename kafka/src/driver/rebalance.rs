@@ -105,7 +105,7 @@ impl Driver {
         has_some && !self.is_cooperative()
     }
 
-    fn is_cooperative(&self) -> bool {
+    pub(super) fn is_cooperative(&self) -> bool {
         let protocol = self.client.rebalance_protocol();
         matches!(protocol, RebalanceProtocol::Cooperative)
     }
@@ -175,8 +175,7 @@ impl Driver {
     /// this member's since it sent the assignment: it does not assign them again, and it waits forever if it revokes one that the client
     /// does not have. So they are assigned, and read on as unread ones. Other groups assign all partitions again.
     fn assign_early(&mut self, id: Option<u64>, partitions: &[Partition]) -> Result<(), Error> {
-        let protocol = self.client.rebalance_protocol();
-        if !matches!(protocol, RebalanceProtocol::Cooperative) {
+        if !self.is_cooperative() {
             tracing::debug!(target: "keyqueue_kafka", ?partitions, "an assignment was taken back");
             return Ok(());
         }
@@ -205,9 +204,9 @@ impl Driver {
             let set = list.add_partition_offset(topic, *partition, start.offset());
             set.or_else(|error| self.note_error(error))?;
         }
-        let assigned = match self.client.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => self.client.incremental_assign(&list),
-            _ => self.client.assign(&list),
+        let assigned = match self.is_cooperative() {
+            true => self.client.incremental_assign(&list),
+            false => self.client.assign(&list),
         };
         // A record that is fetched before the queues are split is outdated by this.
         if let Err(error) = assigned.and_then(|()| self.client.pause(&list)) {
@@ -264,16 +263,13 @@ impl Driver {
     }
 
     fn revoke(&mut self, partitions: Vec<Partition>, is_lost: bool, now: Instant) {
-        let slots = match self.client.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => {
-                self.unread
-                    .retain(|partition| !partitions.contains(partition));
-                partitions.iter().filter_map(|of| self.slot(of)).collect()
-            }
-            _ => {
-                self.unread.retain(|_| false);
-                self.partitions.keys().copied().collect()
-            }
+        let slots = if self.is_cooperative() {
+            self.unread
+                .retain(|partition| !partitions.contains(partition));
+            partitions.iter().filter_map(|of| self.slot(of)).collect()
+        } else {
+            self.unread.retain(|_| false);
+            self.partitions.keys().copied().collect()
         };
         let deadline = after(now, self.shared.settings.revoke_within);
         let mut leaving = self.begin_leaving(slots, now, deadline);
@@ -284,10 +280,13 @@ impl Driver {
         self.rebalancing = Rebalancing::Revoking(partitions, leaving);
     }
 
+    fn tenures(&self, slots: &BTreeSet<u32>) -> impl Iterator<Item = &Arc<Tenure>> {
+        let assigned = slots.iter().filter_map(|slot| self.partitions.get(slot));
+        assigned.map(|assigned| &assigned.tenure)
+    }
+
     fn begin_leaving(&self, slots: BTreeSet<u32>, now: Instant, deadline: Instant) -> Leaving {
-        for assigned in slots.iter().filter_map(|slot| self.partitions.get(slot)) {
-            assigned.tenure.revoke();
-        }
+        self.tenures(&slots).for_each(|tenure| tenure.revoke());
         Leaving {
             slots,
             began: now,
@@ -303,11 +302,8 @@ impl Driver {
         self.shared.counts.lost_assignments.add(1);
         leaving.is_lost = true;
         leaving.deadline = now;
-        let tenures = leaving
-            .slots
-            .iter()
-            .filter_map(|slot| self.partitions.get(slot));
-        tenures.for_each(|assigned| assigned.tenure.lose());
+        self.tenures(&leaving.slots)
+            .for_each(|tenure| tenure.lose());
     }
 
     /// Those of these slots whose assignment is lost. The client says that of all, also if only a topic is gone. In a cooperative group
@@ -341,22 +337,17 @@ impl Driver {
             self.lose(leaving, now);
         } else {
             // Those of a topic that is gone. The others have their grace.
-            for assigned in lost.iter().filter_map(|slot| self.partitions.get(slot)) {
-                assigned.tenure.lose();
-                assigned.tenure.cancel();
-            }
+            self.tenures(&lost).for_each(|tenure| {
+                tenure.lose();
+                tenure.cancel();
+            });
             leaving.slots.retain(|slot| !lost.contains(slot));
         }
-        let tenures = || {
-            leaving
-                .slots
-                .iter()
-                .filter_map(|slot| self.partitions.get(slot))
-        };
-        let runs = tenures().any(|assigned| assigned.tenure.running() > 0);
+        let tenures = || self.tenures(&leaving.slots);
+        let runs = tenures().any(|tenure| tenure.running() > 0);
         let is_quiet = match leaving.step {
             Step::Waiting if runs && now >= leaving.deadline => {
-                tenures().for_each(|assigned| assigned.tenure.cancel());
+                tenures().for_each(|tenure| tenure.cancel());
                 leaving.step = Step::Cancelled(now + NOTICE);
                 false
             }
@@ -365,9 +356,8 @@ impl Driver {
             Step::Committing(_, until) => {
                 if now >= until || leaving.is_lost {
                     let how = self.shared.metadata();
-                    let is_left =
-                        |assigned: &&Assigned| assigned.tenure.snapshot(how, true, false).is_some();
-                    let left = tenures().filter(is_left).count();
+                    let last = |tenure: &Arc<Tenure>| tenure.snapshot(how, true, false);
+                    let left = tenures().filter_map(last).count();
                     leaving.failed += if leaving.is_lost { 0 } else { left };
                     leaving.step = Step::Left;
                 }
@@ -408,11 +398,9 @@ impl Driver {
 
     /// Gives partitions back whose tenures have ended.
     fn unassign(&mut self, partitions: &[Partition], leaving: &Leaving) -> Result<(), Error> {
-        let unassigned = match self.client.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => {
-                self.client.incremental_unassign(&client::list(partitions))
-            }
-            _ => self.client.unassign(),
+        let unassigned = match self.is_cooperative() {
+            true => self.client.incremental_unassign(&client::list(partitions)),
+            false => self.client.unassign(),
         };
         for slot in &leaving.slots {
             if let Some(assigned) = self.partitions.remove(slot) {
