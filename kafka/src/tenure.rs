@@ -260,15 +260,7 @@ impl Tenure {
     /// Lets a handler begin, once it may, unless the tenure has ended.
     pub(crate) async fn enter(&self) -> Option<Running<&Tenure>> {
         self.wait().await;
-        self.enter_now()
-    }
-
-    /// The same for one that has [waited](Self::wait).
-    pub(crate) fn enter_now(&self) -> Option<Running<&Tenure>> {
-        // Ordering: SeqCst, both; the gate of the header.
-        self.running.fetch_add(1, Ordering::SeqCst);
-        let running = Running(self);
-        (!self.revoked.load(Ordering::SeqCst)).then_some(running)
+        Running::enter(self)
     }
 
     /// Adds to what runs, for one that is in the gate: whatever is revoked meanwhile, the driver still waits for that one.
@@ -477,6 +469,16 @@ impl State {
             fingerprint,
         };
         Some(known)
+    }
+}
+
+impl<T: Deref<Target = Tenure>> Running<T> {
+    /// Lets a handler begin that has [waited](Tenure::wait), unless the tenure has ended.
+    pub(crate) fn enter(tenure: T) -> Option<Self> {
+        // Ordering: SeqCst, both; the gate of the header.
+        tenure.running.fetch_add(1, Ordering::SeqCst);
+        let running = Running(tenure);
+        (!running.0.revoked.load(Ordering::SeqCst)).then_some(running)
     }
 }
 

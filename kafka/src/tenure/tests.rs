@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{Intake, Start, Tenure};
+use super::{Intake, Running, Start, Tenure};
 use crate::OrderBy;
 use crate::bell::Bell;
 use crate::lease::Lease;
@@ -257,10 +257,10 @@ fn what_a_revocation_finds_waiting_is_unfinished_and_then_gives_its_room_back() 
     records
         .iter()
         .for_each(|record| _ = tenure.begin_one(record));
-    let running = tenure.enter_now().expect("it runs");
+    let running = Running::enter(&*tenure).expect("it runs");
     assert_eq!((tenure.held().0, tenure.running()), (10, 1));
     tenure.revoke();
-    assert!(tenure.enter_now().is_none());
+    assert!(Running::enter(&*tenure).is_none());
     // What runs may end.
     assert!(tenure.finish(&records[4]));
     drop(running);

@@ -25,7 +25,7 @@ use crate::Record;
 use crate::key::Job;
 use crate::record::Inner;
 use crate::shared::Shared;
-use crate::tenure::Tenure;
+use crate::tenure::{Running, Tenure};
 
 /// A record, and the index of the job that it is of.
 type One = (usize, Arc<Inner>);
@@ -110,22 +110,17 @@ async fn try_part<F, R>(
     F: Fn(Vec<Record>) -> R,
     R: Future<Output: IntoVerdicts>,
 {
-    // Those of a key that waits stay behind it. Those whose tenure has ended are gone.
-    let tenures: Vec<_> = part
-        .iter()
-        .map(|(_, record)| Arc::clone(&record.tenure))
-        .collect();
     // Before one of them has entered: a revocation waits for those that have.
-    for tenure in &tenures {
-        tenure.wait().await;
+    for (_, record) in &part {
+        record.tenure.wait().await;
     }
-    let (mut running, mut of_part) = (Vec::new(), tenures.iter());
+    let mut running = Vec::new();
+    // Those of a key that waits stay behind it. Those whose tenure has ended are gone.
     part.retain(|(index, record)| {
-        let tenure = of_part.next();
         if waits.contains_key(index) {
             return false;
         }
-        let entered = tenure.and_then(|tenure| tenure.enter_now());
+        let entered = Running::enter(Arc::clone(&record.tenure));
         if entered.is_none() {
             remove(&mut jobs[*index], record);
         }
