@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
+use keyqueue::limiter::{ItemExponentialFailure, NoLimit, RateLimiter};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 
@@ -92,7 +92,7 @@ pub struct Builder {
     pub(crate) concurrency: usize,
     pub(crate) room: Room,
     pub(crate) retries: u32,
-    pub(crate) backoff: Option<Box<dyn RateLimiter<Place>>>,
+    pub(crate) backoff: Box<dyn RateLimiter<Place>>,
     pub(crate) dead_letters: Option<String>,
     pub(crate) exhausted: HashMap<String, Exhausted>,
     pub(crate) otherwise: Option<Exhausted>,
@@ -150,7 +150,7 @@ impl Builder {
             .set("fetch.queue.backoff.ms", "5")
             .set("queued.max.messages.kbytes", "8192");
         let (least, most) = (Duration::from_millis(100), Duration::from_secs(60));
-        let limiter = ItemExponentialFailure::new(least, most).ok();
+        let limiter = ItemExponentialFailure::new(least, most);
         Builder {
             group: group.to_owned(),
             client,
@@ -161,7 +161,8 @@ impl Builder {
             concurrency: 64,
             room: Room::records(20_000),
             retries: 5,
-            backoff: limiter.map(|limiter| Box::new(limiter) as _),
+            // These times are in range.
+            backoff: limiter.map_or_else(|_| Box::new(NoLimit) as _, |of| Box::new(of) as _),
             dead_letters: None,
             exhausted: HashMap::new(),
             otherwise: None,
@@ -219,7 +220,7 @@ impl Builder {
 
     /// Sets the limiter that delays retries, of records by their [`Place`]. Default: 100 ms, doubled with each failure, up to a minute.
     pub fn backoff(mut self, limiter: impl RateLimiter<Place> + 'static) -> Self {
-        self.backoff = Some(Box::new(limiter));
+        self.backoff = Box::new(limiter);
         self
     }
 

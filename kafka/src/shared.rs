@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use keyqueue::WorkQueue;
-use keyqueue::limiter::{NoLimit, RateLimiter};
 
 use crate::bell::Bell;
 use crate::client::{Errors, Partition};
-use crate::config::{Builder, Exhausted, Place, Reset};
+use crate::config::{Builder, Exhausted, Reset};
 use crate::dead_letter::Writer;
 use crate::key::{Backlog, Key};
 use crate::lease::Lease;
@@ -107,13 +106,6 @@ impl Shared {
         let by_key = matches!(self.settings.order, OrderBy::Key);
         let (bell, lease) = (Arc::clone(&self.bell), Arc::clone(&self.lease));
         Tenure::new(place, by_key, start, bell, lease)
-    }
-
-    pub(crate) fn limiter(&self) -> &dyn RateLimiter<Place> {
-        match &self.settings.backoff {
-            Some(limiter) => &**limiter,
-            None => &NoLimit,
-        }
     }
 
     /// What becomes of this record when it is exhausted.

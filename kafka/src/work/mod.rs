@@ -263,13 +263,13 @@ fn place(record: &Inner) -> Place {
 
 /// The limiter's delay. It is user code: if it panics, a second.
 fn backoff(shared: &Shared, record: &Inner) -> Duration {
-    let when = || shared.limiter().when(&place(record));
+    let when = || shared.settings.backoff.when(&place(record));
     std::panic::catch_unwind(AssertUnwindSafe(when)).unwrap_or(Duration::from_secs(1))
 }
 
 /// Tells the limiter that the record has no failures any more. It may panic, too.
 pub(crate) fn forget(shared: &Shared, record: &Inner) {
-    let forget = || shared.limiter().forget(&place(record));
+    let forget = || shared.settings.backoff.forget(&place(record));
     _ = std::panic::catch_unwind(AssertUnwindSafe(forget));
 }
 
