@@ -108,8 +108,8 @@ impl Writer {
 
     /// Writes a letter, and waits until the brokers have acknowledged it.
     pub(crate) async fn write(&self, record: &Inner, trouble: &Trouble) -> Result<(), KafkaError> {
-        let mut headers = OwnedHeaders::new_with_capacity(record.headers().len() + 8);
-        for (key, value) in record.headers() {
+        let mut headers = OwnedHeaders::new_with_capacity(record.headers.len() + 8);
+        for (key, value) in &record.headers {
             let value = value.as_deref();
             headers = headers.insert(Header { key, value });
         }

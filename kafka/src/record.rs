@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use rdkafka::message::{BorrowedMessage, Message};
 
+use crate::config::Place;
 use crate::key::Of;
 use crate::lock;
 use crate::native;
@@ -28,12 +29,12 @@ pub(crate) struct Inner {
     /// The assignment under which it was read.
     pub(crate) tenure: Arc<Tenure>,
     pub(crate) offset: u64,
-    timestamp: Option<i64>,
+    pub(crate) timestamp: Option<i64>,
     /// The key, then the payload.
     bytes: Box<[u8]>,
     key: Option<usize>,
     has_payload: bool,
-    headers: Box<[Header]>,
+    pub(crate) headers: Box<[Header]>,
     pub(crate) read: Instant,
     /// What the function of the order has said of it: that is called once.
     pub(crate) ordered: OnceLock<Of>,
@@ -119,17 +120,12 @@ impl Inner {
             .then(|| &self.bytes[self.key.unwrap_or(0)..])
     }
 
-    pub(crate) fn headers(&self) -> &[Header] {
-        &self.headers
-    }
-
-    pub(crate) fn timestamp(&self) -> Option<i64> {
-        self.timestamp
-    }
-
-    /// For the log: topic, partition, offset.
-    pub(crate) fn place(&self) -> (&str, i32, u64) {
-        (&self.tenure.topic, self.tenure.partition, self.offset)
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            topic: Arc::clone(&self.tenure.topic),
+            partition: self.tenure.partition,
+            offset: i64::try_from(self.offset).unwrap_or(i64::MAX),
+        }
     }
 
     /// The bytes that it takes in memory, nearly.

@@ -157,7 +157,7 @@ pub(crate) fn fingerprint(record: &Inner) -> u32 {
     let has = [key, payload].map(|bytes| u8::from(bytes.is_some()));
     let (key, payload) = (key.unwrap_or_default(), payload.unwrap_or_default());
     fnv(&[
-        &record.timestamp().unwrap_or(-1).to_le_bytes(),
+        &record.timestamp.unwrap_or(-1).to_le_bytes(),
         &has,
         key,
         &payload.len().to_le_bytes(),

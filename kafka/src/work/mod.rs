@@ -30,7 +30,7 @@ use futures_util::future::{Either, select};
 use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 
 use crate::Record;
-use crate::config::{Exhausted, Place};
+use crate::config::Exhausted;
 use crate::key::Job;
 use crate::record::{Inner, Trouble};
 use crate::shared::Shared;
@@ -130,11 +130,8 @@ async fn settle(
     let is_crowded = record.tenure.failed(key, shared.counts.finished.get());
     let is_last = is_hopeless || is_crowded || trouble.attempts > shared.settings.retries;
     trouble.is_dead = is_last && shared.exhausted(record) != Exhausted::Block;
-    let (topic, partition, offset) = record.place();
-    let Trouble {
-        attempts, is_dead, ..
-    } = trouble;
-    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, attempts, is_dead, is_crowded, error = trouble.error, "a record failed");
+    let (at, is_dead) = (record.place(), trouble.is_dead);
+    tracing::warn!(target: "keyqueue_kafka", topic = &*at.topic, partition = at.partition, offset = at.offset, attempts = trouble.attempts, is_dead, is_crowded, error = trouble.error, "a record failed");
     record.fail(trouble);
     if is_dead {
         return bury(shared, record).await;
@@ -242,8 +239,8 @@ async fn write(
     trouble.refused = Some(error.clone());
     trouble.is_sent = false;
     record.fail(trouble);
-    let (topic, partition, offset) = record.place();
-    tracing::warn!(target: "keyqueue_kafka", topic, partition, offset, error, "a dead letter is refused");
+    let at = record.place();
+    tracing::warn!(target: "keyqueue_kafka", topic = &*at.topic, partition = at.partition, offset = at.offset, error, "a dead letter is refused");
 }
 
 fn finish(shared: &Shared, record: &Inner) {
@@ -253,23 +250,15 @@ fn finish(shared: &Shared, record: &Inner) {
     }
 }
 
-fn place(record: &Inner) -> Place {
-    Place {
-        topic: Arc::clone(&record.tenure.topic),
-        partition: record.tenure.partition,
-        offset: i64::try_from(record.offset).unwrap_or(i64::MAX),
-    }
-}
-
 /// The limiter's delay. It is user code: if it panics, a second.
 fn backoff(shared: &Shared, record: &Inner) -> Duration {
-    let when = || shared.settings.backoff.when(&place(record));
+    let when = || shared.settings.backoff.when(&record.place());
     std::panic::catch_unwind(AssertUnwindSafe(when)).unwrap_or(Duration::from_secs(1))
 }
 
 /// Tells the limiter that the record has no failures any more. It may panic, too.
 pub(crate) fn forget(shared: &Shared, record: &Inner) {
-    let forget = || shared.settings.backoff.forget(&place(record));
+    let forget = || shared.settings.backoff.forget(&record.place());
     _ = std::panic::catch_unwind(AssertUnwindSafe(forget));
 }
 
