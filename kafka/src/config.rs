@@ -372,25 +372,22 @@ impl Builder {
         check("dead_letters", &letters, !is_read, rule)
     }
 
-    /// For how long a commit that brokers have taken shows that this member is in its group. By the settings as librdkafka reads them: it
-    /// takes `6000ms`.
-    pub(crate) fn lease(&self) -> Result<Duration, KafkaError> {
+    /// For how long a commit that brokers have taken shows that this member is in its group; and where partitions begin. By the settings
+    /// as librdkafka reads them: it takes `6000ms`, and many spellings of `auto.offset.reset`.
+    pub(crate) fn lease_and_reset(&self) -> Result<(Duration, Reset), KafkaError> {
         let native = self.client.create_native_config()?;
-        if native.get("group.protocol")? == "consumer" {
-            return Ok(self.brokers_session / 2);
-        }
-        let session = native.get("session.timeout.ms")?;
-        Ok(Duration::from_millis(session.parse().unwrap_or(45_000)))
-    }
-
-    /// What librdkafka makes of `auto.offset.reset`, of which it takes many spellings.
-    pub(crate) fn reset(&self) -> Result<Reset, KafkaError> {
-        let native = self.client.create_native_config()?;
-        Ok(match native.get("auto.offset.reset")?.as_str() {
+        let lease = if native.get("group.protocol")? == "consumer" {
+            self.brokers_session / 2
+        } else {
+            let session = native.get("session.timeout.ms")?;
+            Duration::from_millis(session.parse().unwrap_or(45_000))
+        };
+        let reset = match native.get("auto.offset.reset")?.as_str() {
             "largest" => Reset::Latest,
             "error" => Reset::Error,
             _ => Reset::Earliest,
-        })
+        };
+        Ok((lease, reset))
     }
 }
 

@@ -53,10 +53,8 @@ impl Consumer {
         };
         let client = Client::from_config_and_context(&settings.client, context);
         let mut client = client.map_err(Error::client("creating the client"))?;
-        let read = settings
-            .reset()
-            .and_then(|reset| Ok((reset, settings.lease()?)));
-        let (reset, lease) = read.map_err(Error::client("reading the settings"))?;
+        let read = settings.lease_and_reset();
+        let (lease, reset) = read.map_err(Error::client("reading the settings"))?;
         let ring = Arc::clone(&bell);
         client.set_nonempty_callback(move || ring.ring());
         let letters = settings.dead_letters.as_ref();
