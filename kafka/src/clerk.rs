@@ -297,11 +297,9 @@ fn load(
     let end = Instant::now() + patience;
     let list = client.committed_offsets(client::list(partitions), patience)?;
     // In the order in which they were asked for: librdkafka sorts them.
-    let place =
-        |element: &TopicPartitionListElem<'_>| (element.topic().to_owned(), element.partition());
     let mut committed: HashMap<_, _> = (list.elements().into_iter())
         .zip(native::metadata(&list))
-        .map(|(element, text)| (place(&element), (element, text)))
+        .map(|(element, text)| (client::partition(&element), (element, text)))
         .collect();
     let mut loaded = Loaded::default();
     for partition in partitions.iter().cloned() {

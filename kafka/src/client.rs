@@ -10,6 +10,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::KafkaError;
+use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::types::RDKafkaRespErr;
 
 use crate::bell::Bell;
@@ -26,6 +27,10 @@ pub(crate) fn list(partitions: &[Partition]) -> TopicPartitionList {
         list.add_partition(topic, *partition);
     }
     list
+}
+
+pub(crate) fn partition(element: &TopicPartitionListElem<'_>) -> Partition {
+    (element.topic().to_owned(), element.partition())
 }
 
 /// What the group wants of this member. It waits for the reply, an assign or unassign, while the driver polls on.
@@ -125,9 +130,6 @@ impl ConsumerContext for Context {
             }
             return;
         }
-        let partition = |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
-            (element.topic().to_owned(), element.partition())
-        };
         let partitions = list.elements().iter().map(partition).collect();
         let event = match is_assign {
             true => Event::Assign(partitions),

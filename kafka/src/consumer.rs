@@ -32,8 +32,6 @@ use crate::{Ended, Error, Record, Status, lock};
 #[derive(Clone)]
 pub struct Consumer {
     pub(crate) shared: Arc<Shared>,
-    /// Until it runs.
-    pub(crate) client: Arc<Mutex<Option<Client>>>,
 }
 
 type Queued = Workers<'static, Key, Backlog, &'static str>;
@@ -70,6 +68,7 @@ impl Consumer {
             metadata: Mutex::new(settings.metadata),
             reset,
             settings,
+            client: Mutex::new(Some(client)),
             queue,
             letters: letters.transpose()?,
             bell,
@@ -81,7 +80,6 @@ impl Consumer {
         };
         Ok(Consumer {
             shared: Arc::new(shared),
-            client: Arc::new(Mutex::new(Some(client))),
         })
     }
 
@@ -176,7 +174,7 @@ impl Consumer {
         grace: Duration,
         spawn: impl FnOnce(Queued) -> Result<Running<Key, Backlog>, keyqueue::ConfigError>,
     ) -> Result<Ended, Error> {
-        let client = lock(&self.client).take().ok_or(Error::HasRun)?;
+        let client = lock(&self.shared.client).take().ok_or(Error::HasRun)?;
         // Cancels what runs when it is dropped.
         let end = End(&self.shared);
         let workers =

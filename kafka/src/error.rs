@@ -56,9 +56,8 @@ impl Error {
     }
 
     /// An error of the client, of which those about a property name it.
-    pub(crate) fn client(doing: impl Into<Cow<'static, str>>) -> impl FnOnce(KafkaError) -> Self {
-        let doing = doing.into();
-        |error| match error {
+    pub(crate) fn client(doing: &'static str) -> impl FnOnce(KafkaError) -> Self {
+        move |error| match error {
             KafkaError::ClientConfig(_, reason, field, value) => {
                 Error::config(field, value, reason)
             }
@@ -66,13 +65,12 @@ impl Error {
         }
     }
 
-    pub(crate) fn other<E>(doing: impl Into<Cow<'static, str>>) -> impl FnOnce(E) -> Self
+    pub(crate) fn other<E>(doing: &'static str) -> impl FnOnce(E) -> Self
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let doing = doing.into();
-        |error| Error::Client {
-            doing,
+        move |error| Error::Client {
+            doing: doing.into(),
             source: error.into(),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use keyqueue::WorkQueue;
 
 use crate::bell::Bell;
-use crate::client::{Errors, Partition};
+use crate::client::{Client, Errors, Partition};
 use crate::config::{Builder, Exhausted, Reset};
 use crate::dead_letter::Writer;
 use crate::key::{Backlog, Key};
@@ -19,6 +19,8 @@ use crate::{OrderBy, lock};
 
 pub(crate) struct Shared {
     pub(crate) settings: Builder,
+    /// Until it runs.
+    pub(crate) client: Mutex<Option<Client>>,
     pub(crate) queue: WorkQueue<Key, Backlog>,
     pub(crate) letters: Option<Writer>,
     pub(crate) bell: Arc<Bell>,

@@ -232,16 +232,10 @@ impl PartitionStatus {
         }
     }
 
-    /// Sets the gauges of a partition that is given back: nothing of it is in memory.
+    /// Sets the gauges of a partition that is given back, of which nothing is in memory any more. What runs of it does not count.
     pub(crate) fn show_gone(tenure: &Tenure, group: &str) {
-        let of = PartitionStatus::of(tenure, Duration::MAX, Instant::now());
-        PartitionStatus {
-            running: 0,
-            failing: 0,
-            finished_beyond: 0,
-            oldest: None,
-            ..of
-        }
-        .show(group);
+        let mut gone = PartitionStatus::of(tenure, Duration::MAX, Instant::now());
+        (gone.running, gone.finished_beyond) = (0, 0);
+        gone.show(group);
     }
 }

@@ -19,7 +19,7 @@ fn client() -> (Cluster, Client, Arc<Shared>) {
     cluster.create_topic("topic", 3, 1).expect("a topic");
     let builder = Consumer::builder(&cluster.bootstrap_servers(), "group");
     let consumer = builder.topics(["topic"]).build().expect("settings");
-    let client = lock(&consumer.client).take().expect("a client");
+    let client = lock(&consumer.shared.client).take().expect("a client");
     (cluster, client, consumer.shared)
 }
 
