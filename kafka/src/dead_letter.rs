@@ -1,14 +1,7 @@
 //! Records that were given up, in a topic of their own.
 //!
-//! A letter has the key, the payload and the headers of its record, and these headers more:
-//!
-//! | header | |
-//! | --- | --- |
-//! | [`TOPIC`], [`PARTITION`], [`OFFSET`] | where the record is |
-//! | [`ERROR`] | the last error, or the message of a panic: its first 8192 characters |
-//! | [`ATTEMPTS`] | how often a handler has tried, in the last process |
-//! | [`FIRST`], [`LAST`] | when it failed first and last, in milliseconds since 1970 |
-//! | [`GROUP`] | the group that has given it up |
+//! A letter has the key, the payload and the headers of its record, and these headers more: [`TOPIC`], [`PARTITION`], [`OFFSET`],
+//! [`ERROR`], [`ATTEMPTS`], [`FIRST`], [`LAST`] and [`GROUP`].
 //!
 //! The record is finished when all in-sync replicas have the letter. A process that is killed in between writes it again, so there
 //! may be two letters of a record, but no record without one.
@@ -40,13 +33,13 @@ pub const TOPIC: &str = "keyqueue-topic";
 pub const PARTITION: &str = "keyqueue-partition";
 /// The offset of the record.
 pub const OFFSET: &str = "keyqueue-offset";
-/// The last error.
+/// The last error, or the message of a panic: its first 8192 characters.
 pub const ERROR: &str = "keyqueue-error";
-/// The number of attempts.
+/// How often a handler has tried, in the last process.
 pub const ATTEMPTS: &str = "keyqueue-attempts";
-/// When the record failed first.
+/// When the record failed first, in milliseconds since 1970.
 pub const FIRST: &str = "keyqueue-first-failure";
-/// When the record failed last.
+/// When the record failed last, in milliseconds since 1970.
 pub const LAST: &str = "keyqueue-last-failure";
 /// The group that has given the record up.
 pub const GROUP: &str = "keyqueue-group";
