@@ -45,7 +45,7 @@ impl Lab {
             servers: servers.to_owned(),
             topic: name.to_owned(),
             group: format!("{name}-group"),
-            witness: Witness::start(false)?,
+            witness: Witness::start()?,
             producing: Producing::new(servers, name)?,
             options: Vec::new(),
             members: BTreeMap::new(),

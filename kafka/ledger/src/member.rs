@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use keyqueue_kafka::{
-    Builder, Consumer, Exhausted, Metadata, OrderBy, Outcome, Record, Room, Verdict,
-};
+use keyqueue_kafka::{Builder, Consumer, Exhausted, Metadata, Outcome, Record, Room, Verdict};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,15 +16,18 @@ use tracing::Level;
 
 use crate::log::Log;
 
+/// The session that the tests' brokers have for `group.protocol=consumer`.
+const SESSION: Duration = Duration::from_secs(6);
+
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The addresses of the brokers
     #[arg(long)]
     pub servers: String,
-    #[arg(long, default_value = "ledger")]
+    #[arg(long)]
     pub group: String,
     /// The topics, separated by commas
-    #[arg(long, default_value = "postings")]
+    #[arg(long)]
     pub topics: String,
     /// The address of the witness
     #[arg(long)]
@@ -34,8 +35,6 @@ pub struct Options {
     /// How long a posting takes, in milliseconds
     #[arg(long, default_value_t = 5)]
     pub work: u64,
-    #[arg(long, default_value_t = 64)]
-    pub concurrency: usize,
     /// Records in memory
     #[arg(long, default_value_t = 20_000)]
     pub room: usize,
@@ -59,33 +58,15 @@ pub struct Options {
     /// Retry what fails, without a limit
     #[arg(long)]
     pub block: bool,
-    /// Skip what fails
-    #[arg(long)]
-    pub skip: bool,
     /// Remember nothing beyond an offset
     #[arg(long)]
     pub forget: bool,
-    /// How long a revocation waits, in milliseconds
-    #[arg(long, default_value_t = 20_000)]
-    pub revoke: u64,
     /// How often offsets are committed, in milliseconds
     #[arg(long, default_value_t = 500)]
     pub commit: u64,
-    /// The session that the brokers have for `group.protocol=consumer`, in milliseconds; by default that of the tests' brokers
-    #[arg(long, default_value_t = 6000)]
-    pub session: u64,
-    /// In any order
-    #[arg(long)]
-    pub unordered: bool,
-    /// Up to this many at a time
-    #[arg(long, default_value_t = 0)]
-    pub batch: usize,
     /// A name for the log
     #[arg(long, default_value = "member")]
     pub name: String,
-    /// Log more
-    #[arg(long)]
-    pub verbose: bool,
 }
 
 /// The member's side of the witness: sends lines in order, and notes who waits for which reply.
@@ -148,13 +129,11 @@ impl Drop for Begun<'_> {
 fn builder(options: &Options) -> Result<Builder> {
     let mut builder = Consumer::builder(&options.servers, &options.group)
         .topics(options.topics.split(','))
-        .concurrency(options.concurrency)
         .room(Room::records(options.room))
         .retries(options.retries)
-        .revoke_within(Duration::from_millis(options.revoke))
         .commit_every(Duration::from_millis(options.commit))
         .stalled_after(Duration::from_secs(10))
-        .brokers_session(Duration::from_millis(options.session))
+        .brokers_session(SESSION)
         .backoff(keyqueue::limiter::ItemExponentialFailure::new(
             Duration::from_millis(20),
             Duration::from_secs(1),
@@ -169,14 +148,10 @@ fn builder(options: &Options) -> Result<Builder> {
     if options.forget {
         builder = builder.metadata(Metadata::Off);
     }
-    if options.unordered {
-        builder = builder.order_by(OrderBy::None);
+    if options.block {
+        builder = builder.exhausted(Exhausted::Block);
     }
-    Ok(match (options.block, options.skip) {
-        (true, _) => builder.exhausted(Exhausted::Block),
-        (_, true) => builder.exhausted(Exhausted::Skip),
-        _ => builder,
-    })
+    Ok(builder)
 }
 
 /// Handles one posting.
@@ -185,11 +160,7 @@ async fn handle(options: &Options, told: &Told, record: &Record) -> Verdict<Stri
         |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
     let payload = text(record.payload());
     let number = payload.split(' ').next().unwrap_or_default();
-    // Without a key each posting is an account of its own.
-    let account = record
-        .key()
-        .map_or_else(|| format!("none-{number}"), |key| text(Some(key)));
-    let number = if record.key().is_some() { number } else { "0" };
+    let account = text(record.key());
     let posting = format!("{account} {number}");
     told.tell(format!("begin {posting} {}\n", record.attempt()))
         .await;
@@ -220,12 +191,7 @@ async fn handle(options: &Options, told: &Told, record: &Record) -> Verdict<Stri
 
 /// Runs until SIGTERM, and prints what was left.
 pub async fn run(options: Options) -> Result<()> {
-    let most = if options.verbose {
-        Level::DEBUG
-    } else {
-        Level::WARN
-    };
-    let name = options.name.clone();
+    let (most, name) = (Level::WARN, options.name.clone());
     tracing::subscriber::set_global_default(Log { most, name })?;
     if !options.panics.is_empty() {
         std::panic::set_hook(Box::new(|_| {}));
@@ -236,37 +202,12 @@ pub async fn run(options: Options) -> Result<()> {
     let _connected = told.clone();
     let mut terminate = signal(SignalKind::terminate())?;
     let grace = Duration::from_secs(20);
-    let (batch, options) = (options.batch, Arc::new(options));
-    let ended = if batch > 0 {
-        let handler = move |records: Vec<Record>| {
-            let (told, options) = (told.clone(), Arc::clone(&options));
-            async move {
-                let mut verdicts = Vec::new();
-                let mut bad = std::collections::HashSet::new();
-                for record in &records {
-                    let key = record.key().map(<[u8]>::to_vec);
-                    let verdict = match bad.contains(&key) {
-                        true => Verdict::Retry("behind one that failed".to_owned()),
-                        false => handle(&options, &told, record).await,
-                    };
-                    if verdict != Verdict::Ok(Outcome::Done) {
-                        bad.insert(key);
-                    }
-                    verdicts.push(verdict);
-                }
-                verdicts
-            }
-        };
-        consumer
-            .run_batches_until(terminate.recv(), grace, batch, handler)
-            .await?
-    } else {
-        let handler = move |record: Record| {
-            let (told, options) = (told.clone(), Arc::clone(&options));
-            async move { handle(&options, &told, &record).await }
-        };
-        consumer.run_until(terminate.recv(), grace, handler).await?
+    let options = Arc::new(options);
+    let handler = move |record: Record| {
+        let (told, options) = (told.clone(), Arc::clone(&options));
+        async move { handle(&options, &told, &record).await }
     };
+    let ended = consumer.run_until(terminate.recv(), grace, handler).await?;
     println!("{ended}");
     // Now: a handler that blocks its thread is not waited for, and the end of the connection is no loss.
     std::process::exit(0);

@@ -30,8 +30,6 @@ pub struct Witness {
 struct State {
     accounts: HashMap<String, Account>,
     seen: Seen,
-    /// Whether postings of an account may come in any order, and at the same time.
-    is_unordered: bool,
     members: u64,
     /// Given up, and not found as dead letters.
     given: BTreeSet<(String, u64)>,
@@ -43,7 +41,7 @@ struct Account {
     running: Vec<(u64, u64)>,
     /// All below have succeeded, or are dead letters.
     next: u64,
-    /// Those beyond, if they may come in any order.
+    /// Those beyond, which have come out of order.
     beyond: BTreeSet<u64>,
 }
 
@@ -63,15 +61,11 @@ pub struct Seen {
 
 impl Witness {
     /// Listens, in threads that end with the process.
-    pub fn start(is_unordered: bool) -> Result<Self> {
+    pub fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let state = State {
-            is_unordered,
-            ..State::default()
-        };
         let witness = Witness {
             address: listener.local_addr()?,
-            state: Arc::new(Mutex::new(state)),
+            state: Arc::default(),
         };
         let of_thread = witness.clone();
         thread::spawn(move || {
@@ -136,11 +130,6 @@ impl Witness {
         }
     }
 
-    /// Notes that no dead letters are wanted of what was given up, and returns how many that is.
-    pub fn skipped(&self) -> usize {
-        std::mem::take(&mut self.lock().given).len()
-    }
-
     /// Adds a violation for each posting that was produced and has not succeeded: `produced` has the number of each account's.
     pub fn judge(&self, produced: &BTreeMap<String, u64>) -> Seen {
         let state = self.lock();
@@ -176,9 +165,6 @@ impl State {
                 seen.active.insert(member);
                 seen.most_attempts = seen.most_attempts.max(attempt);
                 seen.repeated += u64::from(account.is_done(number));
-                if self.is_unordered {
-                    return Ok(());
-                }
                 if let Some((other, running)) = account.running.last() {
                     seen.violations.push(format!("{name}: {number} of member {member} began while {running} of {other} ran: OVERLAP"));
                 }
@@ -193,7 +179,7 @@ impl State {
             "done" | "failed" | "given" => {
                 let running = account.running.len();
                 account.running.retain(|other| *other != (member, number));
-                if !self.is_unordered && account.running.len() == running {
+                if account.running.len() == running {
                     seen.violations.push(format!(
                         "{name}: {number} of member {member} ended, and had not begun: DISORDER"
                     ));
