@@ -12,6 +12,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::runtime::Runtime;
 
 use crate::producer::Producing;
 use crate::witness::{Seen, Witness};
@@ -72,7 +73,7 @@ impl Lab {
         }
         let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
         let admin = self.admin()?;
-        for result in block_on(admin.create_topics([&new], &options))? {
+        for result in Runtime::new()?.block_on(admin.create_topics([&new], &options))? {
             result.map_err(|(topic, error)| anyhow::anyhow!("{topic}: {error}"))?;
         }
         Ok(())
@@ -81,7 +82,7 @@ impl Lab {
     /// Deletes a topic.
     pub fn delete(&self, topic: &str) -> Result<()> {
         let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
-        block_on(self.admin()?.delete_topics(&[topic], &options))?;
+        Runtime::new()?.block_on(self.admin()?.delete_topics(&[topic], &options))?;
         Ok(())
     }
 
@@ -89,7 +90,7 @@ impl Lab {
     pub fn truncate(&self, below: i64) -> Result<()> {
         let mut offsets = TopicPartitionList::new();
         offsets.add_partition_offset(&self.topic, 0, Offset::Offset(below))?;
-        block_on(self.admin()?.delete_records(&offsets, &AdminOptions::new()))?;
+        Runtime::new()?.block_on(self.admin()?.delete_records(&offsets, &AdminOptions::new()))?;
         Ok(())
     }
 
@@ -165,7 +166,7 @@ impl Lab {
     /// Waits until a member has ended by itself or is told to, and returns what it says.
     pub fn ended(&mut self, name: &str, limit: Duration) -> Result<String> {
         let mut member = self.members.remove(name).context("a member")?;
-        let end = Instant::now() + limit * rig_patience();
+        let end = Instant::now() + limit * rig::patience();
         while member.try_wait()?.is_none() {
             if Instant::now() >= end {
                 member.kill()?;
@@ -213,7 +214,7 @@ impl Lab {
             }
             let now = self.witness.seen().begun;
             if now != begun {
-                (begun, end) = (now, Instant::now() + PATIENCE * rig_patience());
+                (begun, end) = (now, Instant::now() + PATIENCE * rig::patience());
             }
             ensure!(
                 begun == 0 || Instant::now() < end,
@@ -222,7 +223,7 @@ impl Lab {
                 self.all(),
                 self.witness.seen()
             );
-            if begun == 0 && end.elapsed() > PATIENCE * rig_patience() {
+            if begun == 0 && end.elapsed() > PATIENCE * rig::patience() {
                 bail!("{what}: nothing has begun");
             }
             sleep(Duration::from_millis(20));
@@ -336,31 +337,6 @@ impl Drop for Lab {
         for member in self.members.values_mut() {
             _ = member.kill();
             _ = member.wait();
-        }
-    }
-}
-
-/// How many times longer than usual everything may take.
-fn rig_patience() -> u32 {
-    let times = std::env::var("KEYQUEUE_TEST_PATIENCE").ok();
-    times.and_then(|times| times.parse().ok()).unwrap_or(1)
-}
-
-/// For the admin client, whose calls are futures of a thread of its own.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Thread(std::thread::Thread);
-    impl std::task::Wake for Thread {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = std::sync::Arc::new(Thread(std::thread::current())).into();
-    let mut context = std::task::Context::from_waker(&waker);
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(value) => return value,
-            std::task::Poll::Pending => std::thread::park_timeout(Duration::from_millis(50)),
         }
     }
 }

@@ -3,7 +3,6 @@
 //! nothing but what it is told, and finds what is lost, repeated, out of order or at the same time.
 
 pub mod lab;
-pub mod log;
 pub mod member;
 pub mod producer;
 pub mod run;

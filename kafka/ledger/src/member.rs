@@ -1,6 +1,8 @@
 //! A member of the group: handles postings, and tells the witness.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,9 +14,9 @@ use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
-use tracing::Level;
-
-use crate::log::Log;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 
 /// The session that the tests' brokers have for `group.protocol=consumer`.
 const SESSION: Duration = Duration::from_secs(6);
@@ -189,10 +191,23 @@ async fn handle(options: &Options, told: &Told, record: &Record) -> Verdict<Stri
     Verdict::Ok(Outcome::Done)
 }
 
+/// The name of a member, which its log has instead of a time: all members write to one standard error.
+struct Name(String);
+
+impl FormatTime for Name {
+    fn format_time(&self, to: &mut Writer<'_>) -> fmt::Result {
+        write!(to, "{}", self.0)
+    }
+}
+
 /// Runs until SIGTERM, and prints what was left.
 pub async fn run(options: Options) -> Result<()> {
-    let (most, name) = (Level::WARN, options.name.clone());
-    tracing::subscriber::set_global_default(Log { most, name })?;
+    tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::WARN)
+        .with_timer(Name(options.name.clone()))
+        .with_ansi(false)
+        .with_writer(io::stderr)
+        .init();
     if !options.panics.is_empty() {
         std::panic::set_hook(Box::new(|_| {}));
     }
