@@ -254,7 +254,7 @@ impl Lab {
     pub fn lag(&self) -> Result<i64> {
         let consumer: BaseConsumer = self.client().set("group.id", &self.group).create()?;
         let mut lag = 0;
-        for (partition, committed, _) in self.offsets(&consumer)? {
+        for (partition, committed, _) in self.stored()? {
             let (low, high) = consumer.fetch_watermarks(&self.topic, partition, PATIENCE)?;
             lag += high - committed.unwrap_or(low);
         }
@@ -262,7 +262,8 @@ impl Lab {
     }
 
     /// The partitions, with the offset that is committed and its metadata.
-    fn offsets(&self, consumer: &BaseConsumer) -> Result<Vec<(i32, Option<i64>, String)>> {
+    pub fn stored(&self) -> Result<Vec<(i32, Option<i64>, String)>> {
+        let consumer: BaseConsumer = self.client().set("group.id", &self.group).create()?;
         let metadata = consumer.fetch_metadata(Some(&self.topic), PATIENCE)?;
         let mut list = TopicPartitionList::new();
         for partition in metadata.topics()[0].partitions() {
@@ -277,11 +278,6 @@ impl Lab {
             (element.partition(), offset, element.metadata().to_owned())
         };
         Ok(list.elements().iter().map(offset).collect())
-    }
-
-    /// The partitions, with the offset that is committed and its metadata.
-    pub fn stored(&self) -> Result<Vec<(i32, Option<i64>, String)>> {
-        self.offsets(&self.client().set("group.id", &self.group).create()?)
     }
 
     /// Commits an offset with metadata, as another program.
