@@ -8,32 +8,21 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
-use common::{scenario, sound};
-use ledger::lab::Lab;
+use common::{lab, scenario, sound};
 use ledger::producer::Producing;
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use servers::kafka::Brokers;
 
-fn lab(brokers: &Brokers, name: &str, partitions: i32) -> Result<Lab> {
-    let mut lab = Lab::new(
-        env!("CARGO_BIN_EXE_ledger").as_ref(),
-        &brokers.servers(),
-        name,
-        partitions,
-    )?;
-    // Little is in memory, and takes its time: so that there is work left when a broker is back.
-    let options = [
-        "--set",
-        "session.timeout.ms=10000",
-        "--room",
-        "300",
-        "--work",
-        "20",
-    ];
-    lab.options = options.map(Into::into).into();
-    Ok(lab)
-}
+/// Little is in memory, and takes its time: so that there is work left when a broker is back.
+const LITTLE: [&str; 6] = [
+    "--set",
+    "session.timeout.ms=10000",
+    "--room",
+    "300",
+    "--work",
+    "20",
+];
 
 #[test] // R1, R2
 #[ignore = "takes long: the job `mix` runs it"]
@@ -41,7 +30,7 @@ fn brokers_of_a_cluster_that_are_killed_in_turn_lose_nothing() -> Result<()> {
     let Some(mut brokers) = Brokers::start(3)? else {
         return Ok(());
     };
-    let mut lab = lab(&brokers, "cluster", 4)?;
+    let mut lab = lab(&brokers.servers(), "cluster", 4, &LITTLE)?;
     lab.producing.produce(30_000, 200, 20)?;
     lab.producing.flush()?;
     lab.join("m0")?;
@@ -66,7 +55,7 @@ fn the_only_broker_that_is_killed_and_started_again_loses_nothing() -> Result<()
     let Some(mut brokers) = Brokers::start(1)? else {
         return Ok(());
     };
-    let mut lab = lab(&brokers, "only", 2)?;
+    let mut lab = lab(&brokers.servers(), "only", 2, &LITTLE)?;
     lab.producing.produce(20_000, 100, 20)?;
     lab.producing.flush()?;
     lab.join("m0")?;
@@ -190,10 +179,9 @@ fn a_log_that_is_cut_in_place_and_written_again_is_read_from_the_cut() -> Result
     let logs = [("shorter", 300), ("longer", 3_000)];
     let mut labs = Vec::new();
     for (name, _) in logs {
-        let mut lab = lab(&brokers, name, 1)?;
-        lab.options.truncate(2);
-        lab.options
-            .extend(["--slow", "slow", "--work", "0"].map(Into::into));
+        let session = "session.timeout.ms=10000";
+        let options = ["--set", session, "--slow", "slow", "--work", "0"];
+        let mut lab = lab(&brokers.servers(), name, 1, &options)?;
         lab.producing.produce(500, 50, 20)?;
         lab.producing.flush()?;
         lab.join("first")?;
@@ -267,10 +255,9 @@ fn a_member_that_is_cut_off_beyond_its_session_begins_nothing_until_it_is_back()
     let Some(mut brokers) = Brokers::start(1)? else {
         return Ok(());
     };
-    let mut lab = lab(&brokers, "cut-off", 1)?;
     // What is in memory takes 40 seconds.
     let options = ["--set", "group.protocol=consumer", "--work", "50"];
-    lab.options = options.map(Into::into).into();
+    let mut lab = lab(&brokers.servers(), "cut-off", 1, &options)?;
     lab.producing.produce(16_000, 20, 20)?;
     lab.producing.flush()?;
     // This one connects again when the group has long given its partition to the other one.
@@ -325,19 +312,13 @@ fn a_random_mix_loses_nothing_and_keeps_the_order() -> Result<()> {
     let seed = number("KEYQUEUE_MIX_SEED", now.as_secs());
     println!("{minutes} minutes; KEYQUEUE_MIX_SEED={seed}");
     let mut dice = Dice(seed.max(1));
-    let mut lab = Lab::new(
-        env!("CARGO_BIN_EXE_ledger").as_ref(),
-        &brokers.servers(),
-        "mix",
-        6,
-    )?;
     let protocols = [
         "session.timeout.ms=6000",
         "partition.assignment.strategy=range",
         "group.protocol=consumer",
     ];
     let protocol = protocols[dice.below(3) as usize];
-    lab.options = ["--set", protocol].map(Into::into).into();
+    let mut lab = lab(&brokers.servers(), "mix", 6, &["--set", protocol])?;
     let (end, mut next) = (Instant::now() + Duration::from_secs(60 * minutes), 0);
     while Instant::now() < end {
         lab.producing.produce(dice.below(3_000), 200, 20)?;
