@@ -328,7 +328,6 @@ fn main() -> Result<()> {
         lab.producing.flush()?;
         let mut rates = BTreeMap::<_, Vec<f64>>::new();
         for round in 0..options.rounds {
-            let group = |who: &str| format!("{topic}-{who}-{round}");
             // Handled one after the other, a plain consumer would need minutes.
             let few = Row {
                 records: if work > 0 {
@@ -338,29 +337,22 @@ fn main() -> Result<()> {
                 },
                 ..row
             };
-            rates.entry("plain").or_default().push(plain(
-                &servers,
-                &topic,
-                &group("plain"),
-                few,
-                true,
-            )?);
-            rates.entry("loop").or_default().push(plain(
-                &servers,
-                &topic,
-                &group("loop"),
-                few,
-                false,
-            )?);
-            rates
-                .entry("ours")
-                .or_default()
-                .push(ours(&servers, &topic, &group("ours"), row)?);
-            if !options.without_peer {
-                rates
-                    .entry("peer")
-                    .or_default()
-                    .push(peer(&servers, &topic, &group("peer"), row)?);
+            let tasks = |group: &str| plain(&servers, &topic, group, few, true);
+            let one = |group: &str| plain(&servers, &topic, group, few, false);
+            let ours = |group: &str| ours(&servers, &topic, group, row);
+            let peer = |group: &str| peer(&servers, &topic, group, row);
+            let all: [(_, &dyn Fn(&str) -> Result<f64>); 4] = [
+                ("plain", &tasks),
+                ("loop", &one),
+                ("ours", &ours),
+                ("peer", &peer),
+            ];
+            for (who, rate) in all {
+                if who == "peer" && options.without_peer {
+                    continue;
+                }
+                let rate = rate(&format!("{topic}-{who}-{round}"))?;
+                rates.entry(who).or_default().push(rate);
             }
         }
         let of = |who: &str| {
