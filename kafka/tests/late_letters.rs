@@ -4,12 +4,10 @@ mod common;
 
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Notes, Run, builder, cluster, produce, run, run_batches, until};
-use keyqueue::limiter::RateLimiter;
-use keyqueue_kafka::{Doing, Ended, Outcome, Place, Record, Verdict};
+use common::{Cluster, Knows, Notes, Run, builder, cluster, produce, run, run_batches, until};
+use keyqueue_kafka::{Doing, Ended, Outcome, Record, Verdict};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::{Notify, Semaphore};
@@ -40,7 +38,7 @@ async fn letters_hold_up_no_other_key(
     cluster: &Cluster,
     run: Run,
     given_up: &Notes,
-    calls: &AtomicUsize,
+    limiter: &Knows,
 ) {
     let consumer = &run.consumer;
     let bad = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -56,28 +54,12 @@ async fn letters_hold_up_no_other_key(
     let oldest = status.partitions[0].oldest.as_ref().expect("a record");
     assert_eq!((oldest.doing, status.dead_letters), (Doing::Unburied, 0));
     // A letter on its way is no failure.
-    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    assert_eq!(limiter.len(), 0);
     cluster.broker_up(2).expect("a broker");
     until("letters", || consumer.status().dead_letters == 8).await;
     assert_eq!(given_up.len(), bad.len());
     let ended = run.end().await.expect("an end");
     assert_eq!((ended.finished, ended.dead_letters), (1, 8));
-}
-
-/// A limiter without a delay, and how often it was asked for one.
-struct NoDelay(Arc<AtomicUsize>);
-
-impl RateLimiter<Place> for NoDelay {
-    fn when(&self, _: &Place) -> Duration {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Duration::ZERO
-    }
-
-    fn forget(&self, _: &Place) {}
-
-    fn num_requeues(&self, _: &Place) -> u32 {
-        0
-    }
 }
 
 fn verdict(record: &Record, given_up: &Notes) -> Verdict<&'static str> {
@@ -91,24 +73,24 @@ fn verdict(record: &Record, given_up: &Notes) -> Verdict<&'static str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
 async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key() {
     let (cluster, notes) = (without_letters(), Notes::default());
-    let (given_up, calls) = (notes.clone(), Arc::new(AtomicUsize::new(0)));
+    let (given_up, limiter) = (notes.clone(), Knows::default());
     let settings = builder(&cluster).dead_letters("dead").concurrency(1);
-    let settings = settings.backoff(NoDelay(Arc::clone(&calls)));
+    let settings = settings.backoff(limiter.clone());
     let run = run(settings, move |record| ready(verdict(&record, &given_up)));
-    letters_hold_up_no_other_key(&cluster, run, &notes, &calls).await;
+    letters_hold_up_no_other_key(&cluster, run, &notes, &limiter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
 async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key_of_their_batch() {
     let (cluster, notes) = (without_letters(), Notes::default());
-    let (given_up, calls) = (notes.clone(), Arc::new(AtomicUsize::new(0)));
+    let (given_up, limiter) = (notes.clone(), Knows::default());
     let settings = builder(&cluster).dead_letters("dead").concurrency(1);
-    let settings = settings.backoff(NoDelay(Arc::clone(&calls)));
+    let settings = settings.backoff(limiter.clone());
     let run = run_batches(settings, 60, move |records| {
         let verdicts = records.iter().map(|record| verdict(record, &given_up));
         ready(verdicts.collect::<Vec<_>>())
     });
-    letters_hold_up_no_other_key(&cluster, run, &notes, &calls).await;
+    letters_hold_up_no_other_key(&cluster, run, &notes, &limiter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
@@ -158,11 +140,11 @@ async fn a_letter_that_is_refused_at_once_is_a_failure() {
     produce(&cluster, &[(Some("a"), Some("x"))]).await;
     let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
     cluster.request_errors(RDKafkaApiKey::Produce, &[error; 10_000]);
-    let calls = Arc::new(AtomicUsize::new(0));
+    let limiter = Knows::default();
     let settings = builder(&cluster).dead_letters("dead");
-    let settings = settings.backoff(NoDelay(Arc::clone(&calls)));
+    let settings = settings.backoff(limiter.clone());
     let run = run(settings, |_| ready(Verdict::<_>::GiveUp("no")));
-    until("a failure", || calls.load(Ordering::Relaxed) > 0).await;
+    until("a failure", || limiter.len() > 0).await;
     cluster.clear_request_errors(RDKafkaApiKey::Produce);
     until("the letter", || run.consumer.status().dead_letters == 1).await;
     run.end().await.expect("an end");
