@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    Cluster, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text, until,
+    Cluster, Knows, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text, until,
 };
 use keyqueue_kafka::{Consumer, Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -362,17 +362,21 @@ async fn a_record_is_finished_when_its_dead_letter_is_acknowledged() {
     cluster.create_topic("dead", 1, 1).expect("a topic");
     produce(&cluster, &[(Some("bad"), Some("0"))]).await;
     let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
-    cluster.request_errors(RDKafkaApiKey::Produce, &[error; 3]);
+    cluster.request_errors(RDKafkaApiKey::Produce, &[error; 50]);
+    let limiter = Knows::default();
     let builder = builder(&cluster).retries(0).dead_letters("dead");
-    let run = run(builder, |_| async { Err::<(), _>("no") });
+    let run = run(builder.backoff(limiter.clone()), |_| async {
+        Err::<(), _>("no")
+    });
     let partition = || run.consumer.status().partitions.first().cloned();
-    let mut refused = 0;
+    let (mut refused, mut is_failure) = (false, false);
     until("it has its letter", || {
         let found = partition();
         let oldest = found
             .as_ref()
             .and_then(|partition| partition.oldest.as_ref());
-        refused += u32::from(oldest.is_some_and(|oldest| oldest.doing == Doing::Unburied));
+        refused |= oldest.is_some_and(|oldest| oldest.doing == Doing::Unburied);
+        is_failure |= limiter.len() > 0;
         let (is_finished, letters) = (
             found.is_some_and(|partition| partition.base == 1),
             run.consumer.status().dead_letters,
@@ -381,7 +385,7 @@ async fn a_record_is_finished_when_its_dead_letter_is_acknowledged() {
         is_finished
     })
     .await;
-    assert!(refused > 0);
+    assert!(refused && is_failure);
     run.end().await.expect("no error");
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use common::{Cluster, Knows, Notes, Run, builder, cluster, produce, run, run_batches, until};
 use keyqueue_kafka::{Doing, Ended, Outcome, Record, Verdict};
 use rdkafka::mocking::MockCoordinator;
-use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
@@ -131,23 +130,6 @@ async fn a_letter_that_was_late_makes_no_other_one_late() {
     let ended = run.end().await.expect("an end");
     assert_eq!((ended.finished, ended.dead_letters), (2, 2));
     assert_eq!(notes.len(), 4, "each is handled once");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
-async fn a_letter_that_is_refused_at_once_is_a_failure() {
-    let cluster = cluster(1);
-    cluster.create_topic("dead", 1, 1).expect("a topic");
-    produce(&cluster, &[(Some("a"), Some("x"))]).await;
-    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
-    cluster.request_errors(RDKafkaApiKey::Produce, &[error; 10_000]);
-    let limiter = Knows::default();
-    let settings = builder(&cluster).dead_letters("dead");
-    let settings = settings.backoff(limiter.clone());
-    let run = run(settings, |_| ready(Verdict::<_>::GiveUp("no")));
-    until("a failure", || limiter.len() > 0).await;
-    cluster.clear_request_errors(RDKafkaApiKey::Produce);
-    until("the letter", || run.consumer.status().dead_letters == 1).await;
-    run.end().await.expect("an end");
 }
 
 /// Ends a run, and opens a gate once it leaves.
