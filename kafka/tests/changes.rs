@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Notes, Run, builder, produce_into, run, text, until};
+use common::{Cluster, Counted, Notes, Run, builder, produce_into, run, text, until};
 use keyqueue_kafka::{Builder, Record, Verdict};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -140,15 +140,6 @@ async fn a_topic_that_goes_while_an_assignment_is_read_is_given_back_at_once() {
     assert_eq!(ended.cancelled, 1);
 }
 
-/// Counts what has ended, also by being cancelled.
-struct Ending(Arc<AtomicUsize>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
 async fn a_topic_that_goes_while_the_run_ends_takes_no_grace_from_others() {
     let cluster = Cluster::new(1).expect("a mock cluster");
@@ -157,13 +148,13 @@ async fn a_topic_that_goes_while_the_run_ends_takes_no_grace_from_others() {
         produce_each(&cluster, topic, 0..1, "1").await;
     }
     let (begun, is_open) = (Notes::default(), Arc::new(AtomicBool::new(false)));
-    let ended = Arc::<AtomicUsize>::default();
-    let (notes, gate, of_run) = (begun.clone(), Arc::clone(&is_open), Arc::clone(&ended));
+    let now = Arc::<AtomicUsize>::default();
+    let (notes, gate, of_run) = (begun.clone(), Arc::clone(&is_open), Arc::clone(&now));
     let run = run(of_pattern(&cluster), move |_| {
-        let (gate, ending) = (Arc::clone(&gate), Ending(Arc::clone(&of_run)));
+        let (gate, counted) = (Arc::clone(&gate), Counted::new(&of_run));
         notes.add("begun");
         async move {
-            let _ending = ending;
+            let _counted = counted;
             while !gate.load(Ordering::SeqCst) {
                 sleep(Duration::from_millis(2)).await;
             }
@@ -178,7 +169,7 @@ async fn a_topic_that_goes_while_the_run_ends_takes_no_grace_from_others() {
     .await;
     let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
     cluster.topic_error("two", unknown).expect("a topic");
-    until("one is cancelled", || ended.load(Ordering::SeqCst) > 0).await;
+    until("one is cancelled", || now.load(Ordering::SeqCst) == 1).await;
     sleep(Duration::from_millis(500)).await;
     // The last commit of the other one is tried again.
     let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
@@ -199,15 +190,15 @@ async fn a_topic_that_comes_ends_a_revocation_that_waits() {
     let cluster = Cluster::new(1).expect("a mock cluster");
     cluster.create_topic("topic", 2, 1).expect("a topic");
     produce_each(&cluster, "topic", 0..2, "stuck").await;
-    let ended = Arc::<AtomicUsize>::default();
-    let (begun, of_run) = (Notes::default(), Arc::clone(&ended));
+    let now = Arc::<AtomicUsize>::default();
+    let (begun, of_run) = (Notes::default(), Arc::clone(&now));
     let notes = begun.clone();
     let builder = of_pattern(&cluster).revoke_within(Duration::from_secs(3600));
     let first = run(builder, move |_| {
-        let ending = Ending(Arc::clone(&of_run));
+        let counted = Counted::new(&of_run);
         notes.add("begun");
         async move {
-            let _ending = ending;
+            let _counted = counted;
             pending::<()>().await;
         }
     });
@@ -218,10 +209,13 @@ async fn a_topic_that_comes_ends_a_revocation_that_waits() {
         partitions.iter().any(|of| of.is_leaving)
     })
     .await;
-    assert_eq!(ended.load(Ordering::SeqCst), 0);
+    assert_eq!(now.load(Ordering::SeqCst), 2);
     // The group gives that one to any member, although its handler runs.
     create(&cluster, "two", 1);
-    until("it is cancelled", || ended.load(Ordering::SeqCst) == 1).await;
+    until("it is cancelled", || {
+        now.load(Ordering::SeqCst) < begun.len()
+    })
+    .await;
     let count = || begun.len() + of_second.len();
     until("it is repeated", || count() >= 3).await;
     produce_each(&cluster, "two", 0..1, "1").await;

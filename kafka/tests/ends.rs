@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Notes, builder, cluster, produce, run, text, until};
+use common::{Counted, Notes, builder, cluster, produce, run, text, until};
 use keyqueue_kafka::{Consumer, Error, Exhausted, Metadata, Record, Room};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::mocking::MockCoordinator;
@@ -14,22 +14,6 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::sync::Notify;
 use tokio::time::sleep;
-
-/// Counts the handlers that run.
-struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    fn new(now: &Arc<AtomicUsize>) -> Self {
-        now.fetch_add(1, Ordering::SeqCst);
-        Counted(Arc::clone(now))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
 async fn a_fatal_error_ends_the_run_and_what_runs_and_commits_nothing() {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    Cluster, Knows, Notes, Run, builder, cluster, produce_to, run, run_batches, text, until,
+    Cluster, Counted, Knows, Notes, Run, builder, cluster, produce_to, run, run_batches, text,
+    until,
 };
 use keyqueue_kafka::{Doing, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -25,15 +26,6 @@ struct Handlers {
     limiter: Knows,
 }
 
-/// Ends with the handler, also with one that is cancelled.
-struct Running(Arc<AtomicUsize>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 impl Handlers {
     /// Runs members whose handlers wait.
     fn run(&self, cluster: &Cluster) -> Run {
@@ -44,8 +36,8 @@ impl Handlers {
             async move {
                 let partition = record.partition();
                 let now = &handlers.now[partition as usize];
-                let count = 1 + now.fetch_add(1, Ordering::SeqCst);
-                let _running = Running(Arc::clone(now));
+                let _counted = Counted::new(now);
+                let count = now.load(Ordering::SeqCst);
                 handlers.most.fetch_max(count, Ordering::SeqCst);
                 handlers.begun.add(partition.to_string());
                 while !handlers.is_open.load(Ordering::SeqCst) {

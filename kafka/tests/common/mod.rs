@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -147,6 +148,22 @@ impl Run {
     /// Drops the future of the run.
     pub(crate) fn drop_future(&self) {
         self.task.abort();
+    }
+}
+
+/// Counts a handler while it runs, also one that is cancelled.
+pub(crate) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    pub(crate) fn new(now: &Arc<AtomicUsize>) -> Self {
+        now.fetch_add(1, Ordering::SeqCst);
+        Counted(Arc::clone(now))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
