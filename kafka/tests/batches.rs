@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Notes, builder, cluster, produce, run, run_batches, until};
+use common::{Cluster, Gate, Notes, builder, cluster, produce, run, run_batches, until};
 use keyqueue_kafka::{Builder, Doing, Ended, Exhausted, IntoVerdicts, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
 /// Runs batches of up to `max` until all 60 records of 6 keys are finished or skipped.
 async fn batches<F, R>(cluster: &Cluster, builder: Builder, max: usize, f: F) -> Ended
@@ -173,11 +173,11 @@ async fn a_record_whose_handler_runs_is_seen_to_run_also_in_a_batch() {
     for is_batch in [false, true] {
         let cluster = cluster(1);
         produce(&cluster, &[(Some("a"), Some("x"))]).await;
-        let gate = Arc::new(Semaphore::new(0));
-        let opens = Arc::clone(&gate);
+        let gate = Gate::default();
+        let of_run = gate.clone();
         let work = move || {
-            let opens = Arc::clone(&opens);
-            async move { drop(opens.acquire().await) }
+            let gate = of_run.clone();
+            async move { gate.pass().await }
         };
         let run = match is_batch {
             false => run(builder(&cluster), move |_| work()),
@@ -189,7 +189,7 @@ async fn a_record_whose_handler_runs_is_seen_to_run_also_in_a_batch() {
             oldest.is_some_and(|oldest| oldest.doing == Doing::Running)
         })
         .await;
-        gate.add_permits(1);
+        gate.open();
         until("it ends", || run.consumer.status().finished == 1).await;
         run.end().await.expect("no error");
     }
@@ -239,8 +239,8 @@ async fn each_key_has_its_letters_in_order(builder: Builder) {
 async fn letters_of_a_batch_that_are_refused_are_written_again_in_order() {
     let cluster = cluster(1);
     cluster.create_topic("dead", 1, 1).expect("a topic");
-    let (called, go) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
-    let (of_run, gate) = (Arc::clone(&called), Arc::clone(&go));
+    let (called, go) = (Arc::new(Notify::new()), Gate::default());
+    let (of_run, gate) = (Arc::clone(&called), go.clone());
     let again = Notes::default();
     let handled = again.clone();
     let settings = || builder(&cluster).dead_letters("dead");
@@ -250,10 +250,10 @@ async fn letters_of_a_batch_that_are_refused_are_written_again_in_order() {
         let is_again = |record: &&Record| record.attempt() > 1;
         let twice = records.iter().filter(is_again);
         twice.for_each(|record| handled.add(record.offset().to_string()));
-        let gate = Arc::clone(&gate);
+        let gate = gate.clone();
         let verdicts: Vec<Verdict<_>> = records.iter().map(|_| Verdict::GiveUp("no")).collect();
         async move {
-            let _open = gate.acquire().await;
+            gate.pass().await;
             verdicts
         }
     });
@@ -261,7 +261,7 @@ async fn letters_of_a_batch_that_are_refused_are_written_again_in_order() {
         called.notified().await;
         let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
         cluster.request_errors(RDKafkaApiKey::Produce, &[error; 3]);
-        go.add_permits(1);
+        go.open();
     };
     let (ended, ()) = tokio::join!(ended, refusals);
     assert_eq!(ended.dead_letters, 60);

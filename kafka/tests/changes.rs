@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Counted, Notes, Run, builder, produce_into, run, text, until};
+use common::{Cluster, Counted, Gate, Notes, Run, builder, produce_into, run, text, until};
 use keyqueue_kafka::{Builder, Record, Verdict};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -147,17 +147,15 @@ async fn a_topic_that_goes_while_the_run_ends_takes_no_grace_from_others() {
         create(&cluster, topic, 1);
         produce_each(&cluster, topic, 0..1, "1").await;
     }
-    let (begun, is_open) = (Notes::default(), Arc::new(AtomicBool::new(false)));
+    let (begun, go) = (Notes::default(), Gate::default());
     let now = Arc::<AtomicUsize>::default();
-    let (notes, gate, of_run) = (begun.clone(), Arc::clone(&is_open), Arc::clone(&now));
+    let (notes, gate, of_run) = (begun.clone(), go.clone(), Arc::clone(&now));
     let run = run(of_pattern(&cluster), move |_| {
-        let (gate, counted) = (Arc::clone(&gate), Counted::new(&of_run));
+        let (gate, counted) = (gate.clone(), Counted::new(&of_run));
         notes.add("begun");
         async move {
             let _counted = counted;
-            while !gate.load(Ordering::SeqCst) {
-                sleep(Duration::from_millis(2)).await;
-            }
+            gate.pass().await;
         }
     });
     until("both run", || begun.len() == 2).await;
@@ -174,7 +172,7 @@ async fn a_topic_that_goes_while_the_run_ends_takes_no_grace_from_others() {
     // The last commit of the other one is tried again.
     let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
     cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[error; 2]);
-    is_open.store(true, Ordering::SeqCst);
+    go.open();
     let ended = end.await.expect("no panic").expect("no error");
     let counts = (
         ended.finished,
@@ -237,20 +235,16 @@ async fn what_was_read_while_the_group_changed_ends_with_the_next_assignment() {
         led.expect("a partition");
     }
     produce_each(&cluster, "topic", 0..1, "1").await;
-    let (begun, is_open) = (Notes::default(), Arc::new(AtomicBool::new(false)));
+    let (begun, go) = (Notes::default(), Gate::default());
     let member = || {
-        let (begun, is_open) = (begun.clone(), Arc::clone(&is_open));
+        let (begun, gate) = (begun.clone(), go.clone());
         let builder = of_pattern(&cluster)
             .set("partition.assignment.strategy", "roundrobin")
             .set("session.timeout.ms", "30000");
         run(builder, move |_| {
-            let is_open = Arc::clone(&is_open);
+            let gate = gate.clone();
             begun.add("begun");
-            async move {
-                while !is_open.load(Ordering::SeqCst) {
-                    sleep(Duration::from_millis(2)).await;
-                }
-            }
+            async move { gate.pass().await }
         })
     };
     let members = [member(), member()];
@@ -267,7 +261,7 @@ async fn what_was_read_while_the_group_changed_ends_with_the_next_assignment() {
     // Each gets what the other one had. The one that reads is not told to give anything back, and the other one does so late.
     create(&cluster, "taaa", 1);
     until("it is read", || first().len().min(second().len()) == 1).await;
-    is_open.store(true, Ordering::SeqCst);
+    go.open();
     round_trip(&cluster, Duration::ZERO);
     // Not beside what it read. The mock cluster takes a session for each change.
     let has = |of: &BTreeSet<_>, partition| of.contains(&("topic".to_owned(), partition));

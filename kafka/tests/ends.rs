@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Counted, Notes, builder, cluster, produce, run, text, until};
+use common::{Counted, Gate, Notes, builder, cluster, produce, run, text, until};
 use keyqueue_kafka::{Consumer, Error, Exhausted, Metadata, Record, Room};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
-use tokio::sync::Notify;
 use tokio::time::sleep;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
@@ -411,13 +410,13 @@ async fn the_end_waits_for_what_runs_and_begins_nothing_more() {
     let cluster = cluster(1);
     let records: Vec<_> = (0..20).map(|_| (None, Some("x"))).collect();
     produce(&cluster, &records).await;
-    let (notes, go) = (Notes::default(), Arc::new(Notify::new()));
-    let (of_run, gate) = (notes.clone(), Arc::clone(&go));
+    let (notes, go) = (Notes::default(), Gate::default());
+    let (of_run, gate) = (notes.clone(), go.clone());
     let run = run(builder(&cluster).concurrency(3), move |_| {
-        let (notes, gate) = (of_run.clone(), Arc::clone(&gate));
+        let (notes, gate) = (of_run.clone(), gate.clone());
         async move {
             notes.add("begun");
-            gate.notified().await;
+            gate.pass().await;
             notes.add("end");
         }
     });
@@ -436,7 +435,7 @@ async fn the_end_waits_for_what_runs_and_begins_nothing_more() {
                 .all(|partition| partition.is_leaving)
         })
         .await;
-        go.notify_waiters();
+        go.open();
     };
     let (ended, ()) = tokio::join!(run.end(), wake);
     let ended = ended.expect("no error");

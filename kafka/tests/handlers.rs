@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    Cluster, Knows, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text, until,
+    Cluster, Gate, Knows, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text,
+    until,
 };
 use keyqueue_kafka::{Consumer, Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use tokio::sync::Notify;
 use tokio::time::sleep;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2
@@ -68,19 +68,18 @@ async fn at_once(order: OrderBy, keys: &[Option<&str>]) -> usize {
         .map(|number| (keys[number % keys.len()], Some("x")))
         .collect();
     produce(&cluster, &records).await;
-    let (now, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-    let (of_run, gate) = (Arc::clone(&now), Arc::clone(&go));
+    let (now, go) = (Arc::new(AtomicUsize::new(0)), Gate::default());
+    let (of_run, gate) = (Arc::clone(&now), go.clone());
     let run = run(builder(&cluster).order_by(order), move |_| {
-        let (now, gate) = (Arc::clone(&of_run), Arc::clone(&gate));
+        let (now, gate) = (Arc::clone(&of_run), gate.clone());
         async move {
             now.fetch_add(1, Ordering::SeqCst);
-            gate.notified().await;
+            gate.pass().await;
         }
     });
     // All are in memory, and what can run runs.
-    let (consumer, seen) = (run.consumer.clone(), Arc::clone(&now));
     until("all are in memory", || {
-        consumer
+        run.consumer
             .status()
             .partitions
             .iter()
@@ -88,23 +87,10 @@ async fn at_once(order: OrderBy, keys: &[Option<&str>]) -> usize {
     })
     .await;
     sleep(Duration::from_millis(100)).await;
-    let most = seen.load(Ordering::SeqCst);
-    while seen.load(Ordering::SeqCst) < 20 {
-        go.notify_waiters();
-        sleep(Duration::from_millis(1)).await;
-    }
-    go.notify_waiters();
-    let ending = run.end();
-    let wake = async {
-        loop {
-            go.notify_waiters();
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::select! {
-        ended = ending => assert_eq!(ended.expect("no error").finished, 20),
-        () = wake => {}
-    }
+    let most = now.load(Ordering::SeqCst);
+    go.open();
+    until("all", || run.consumer.status().finished == 20).await;
+    run.end().await.expect("no error");
     most
 }
 
@@ -458,15 +444,15 @@ async fn the_last_error_of_the_client_has_its_reason() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R7
 async fn a_member_whose_commits_are_refused_begins_nothing_after_half_of_the_session() {
     let cluster = cluster(1);
-    let (notes, go) = (Notes::default(), Arc::new(Notify::new()));
-    let (of_run, gate) = (notes.clone(), Arc::clone(&go));
+    let (notes, go) = (Notes::default(), Gate::default());
+    let (of_run, gate) = (notes.clone(), go.clone());
     let run = run(of_brokers(&cluster), move |record| {
-        let (notes, gate) = (of_run.clone(), Arc::clone(&gate));
+        let (notes, gate) = (of_run.clone(), gate.clone());
         async move {
             let offset = record.offset();
             notes.add(offset.to_string());
             if offset == 1 {
-                gate.notified().await;
+                gate.pass().await;
             }
         }
     });
@@ -500,7 +486,7 @@ async fn a_member_whose_commits_are_refused_begins_nothing_after_half_of_the_ses
     let error = status().last_error.expect("it is noted");
     assert!(error.starts_with("an offset is not committed"), "{error}");
     // What runs goes on.
-    go.notify_one();
+    go.open();
     until("it ends", || status().finished == 2).await;
     assert_eq!(notes.len(), 2);
     cluster.clear_request_errors(RDKafkaApiKey::OffsetCommit);

@@ -3,13 +3,14 @@
 mod common;
 
 use std::future::ready;
-use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Cluster, Knows, Notes, Run, builder, cluster, produce, run, run_batches, until};
+use common::{
+    Cluster, Gate, Knows, Notes, Run, builder, cluster, produce, run, run_batches, until,
+};
 use keyqueue_kafka::{Doing, Ended, Outcome, Record, Verdict};
 use rdkafka::mocking::MockCoordinator;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// A cluster whose second broker has the letters.
@@ -98,18 +99,18 @@ async fn a_letter_that_was_late_makes_no_other_one_late() {
     let late = cluster.broker_round_trip_time(2, Duration::from_millis(1500));
     late.expect("a broker");
     let settings = builder(&cluster).dead_letters("dead").concurrency(1);
-    let gate = Arc::new(Semaphore::new(0));
-    let (handled, opens) = (notes.clone(), Arc::clone(&gate));
+    let go = Gate::default();
+    let (handled, gate) = (notes.clone(), go.clone());
     let run = run_batches(settings, 60, move |records| {
         let verdicts = records.iter().map(|record| {
             handled.add(common::text(record.payload()));
             verdict(record, &Notes::default())
         });
         let verdicts: Vec<_> = verdicts.collect();
-        let (opens, waits) = (Arc::clone(&opens), records[0].key() == Some(b"gate"));
+        let (gate, waits) = (gate.clone(), records[0].key() == Some(b"gate"));
         async move {
             if waits {
-                opens.acquire().await.expect("a permit").forget();
+                gate.pass().await;
             }
             verdicts
         }
@@ -125,7 +126,7 @@ async fn a_letter_that_was_late_makes_no_other_one_late() {
     until("the gate", || notes.len() == 2).await;
     produce(&cluster, &[(Some("b"), Some("bad")), (Some("b"), good)]).await;
     until("they are held", || status().partitions[0].records == 3).await;
-    gate.add_permits(1);
+    go.open();
     until("all", || status().finished == 2).await;
     let ended = run.end().await.expect("an end");
     assert_eq!((ended.finished, ended.dead_letters), (2, 2));
@@ -133,7 +134,7 @@ async fn a_letter_that_was_late_makes_no_other_one_late() {
 }
 
 /// Ends a run, and opens a gate once it leaves.
-async fn end(run: Run, gate: &Semaphore) -> Ended {
+async fn end(run: Run, gate: &Gate) -> Ended {
     let consumer = run.consumer.clone();
     let open = async {
         until("it leaves", || {
@@ -141,7 +142,7 @@ async fn end(run: Run, gate: &Semaphore) -> Ended {
             partitions.iter().all(|partition| partition.is_leaving)
         })
         .await;
-        gate.add_permits(1);
+        gate.open();
     };
     tokio::join!(run.end(), open).0.expect("an end")
 }
@@ -153,18 +154,18 @@ async fn a_record_that_is_given_up_while_the_run_ends_has_its_letter() {
     let late = cluster.broker_round_trip_time(2, Duration::from_secs(1));
     late.expect("a broker");
     produce(&cluster, &[(Some("a"), Some("x"))]).await;
-    let (begun, gate) = (Notes::default(), Arc::new(Semaphore::new(0)));
-    let (of_run, go) = (begun.clone(), Arc::clone(&gate));
+    let (begun, go) = (Notes::default(), Gate::default());
+    let (of_run, gate) = (begun.clone(), go.clone());
     let run = run(builder(&cluster).dead_letters("dead"), move |_| {
         of_run.add("begun");
-        let gate = Arc::clone(&go);
+        let gate = gate.clone();
         async move {
-            let _open = gate.acquire().await;
+            gate.pass().await;
             Verdict::<_>::GiveUp("no")
         }
     });
     until("it runs", || begun.len() == 1).await;
-    let ended = end(run, &gate).await;
+    let ended = end(run, &go).await;
     assert_eq!((ended.dead_letters, ended.left), (1, 0));
 }
 
@@ -211,18 +212,18 @@ async fn end_of_a_batch(cluster: &Cluster) -> Ended {
     produce(cluster, &records).await;
     let settings = builder(cluster).dead_letters("dead");
     let settings = settings.linger(Duration::from_secs(1));
-    let (gate, given_up) = (Arc::new(Semaphore::new(0)), Notes::default());
-    let (go, of_run) = (Arc::clone(&gate), given_up.clone());
+    let (given_up, go) = (Notes::default(), Gate::default());
+    let (of_run, gate) = (given_up.clone(), go.clone());
     let run = run_batches(settings, 60, move |records| {
         let verdicts = records.iter().map(|record| verdict(record, &of_run));
-        let (verdicts, gate) = (verdicts.collect::<Vec<_>>(), Arc::clone(&go));
+        let (verdicts, gate) = (verdicts.collect::<Vec<_>>(), gate.clone());
         async move {
-            let _open = gate.acquire().await;
+            gate.pass().await;
             verdicts
         }
     });
     until("it runs", || given_up.len() == 1).await;
-    end(run, &gate).await
+    end(run, &go).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4, R6

@@ -6,24 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Notes, Run, cluster, of_brokers, produce, produce_to, run, until};
+use common::{Cluster, Gate, Notes, Run, cluster, of_brokers, produce, produce_to, run, until};
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::{Consumer, Place};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use tokio::sync::Notify;
 use tokio::time::sleep;
 
 /// A member with one record, which runs until it is told to go.
-async fn one_that_runs() -> (Cluster, Run, Arc<Notify>) {
+async fn one_that_runs() -> (Cluster, Run, Gate) {
     let cluster = cluster(1);
-    let (begun, go) = (Notes::default(), Arc::new(Notify::new()));
-    let (notes, gate) = (begun.clone(), Arc::clone(&go));
+    let (begun, go) = (Notes::default(), Gate::default());
+    let (notes, gate) = (begun.clone(), go.clone());
     let run = run(of_brokers(&cluster), move |_| {
-        let (notes, gate) = (notes.clone(), Arc::clone(&gate));
+        let (notes, gate) = (notes.clone(), gate.clone());
         async move {
             notes.add("begun");
-            gate.notified().await;
+            gate.pass().await;
         }
     });
     produce(&cluster, &[(Some("a"), Some("x"))]).await;
@@ -78,7 +77,7 @@ async fn commits_that_brokers_are_slow_to_take_do_not_pile_up() {
         .expect("a broker");
     // A hundred and more times the lease should be renewed, which is over whenever a commit is taken.
     sleep(Duration::from_secs(3)).await;
-    go.notify_one();
+    go.open();
     // Not behind a hundred others, each of which takes a second.
     until("it is committed", || is_committed(&run.consumer, 1)).await;
     run.end().await.expect("no error");
@@ -89,7 +88,7 @@ async fn the_end_does_not_wait_for_a_commit_that_waits_for_brokers() {
     let (cluster, run, go) = one_that_runs().await;
     cluster.broker_down(1).expect("a broker");
     sleep(Duration::from_secs(1)).await;
-    go.notify_one();
+    go.open();
     until("it is finished", || run.consumer.status().finished == 1).await;
     // librdkafka waits for a coordinator for 45 s.
     let ended = tokio::time::timeout(Duration::from_secs(25), run.end()).await;

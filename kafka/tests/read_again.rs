@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    Cluster, Counted, Knows, Notes, Run, builder, cluster, produce_to, run, run_batches, text,
-    until,
+    Cluster, Counted, Gate, Knows, Notes, Run, builder, cluster, produce_to, run, run_batches,
+    text, until,
 };
 use keyqueue_kafka::{Doing, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 #[derive(Clone, Default)]
 struct Handlers {
     begun: Notes,
-    is_open: Arc<AtomicBool>,
+    gate: Gate,
     now: [Arc<AtomicUsize>; 2],
     most: Arc<AtomicUsize>,
     /// The first of a partition is tried again, and that of the other one is given up.
@@ -40,9 +40,7 @@ impl Handlers {
                 let count = now.load(Ordering::SeqCst);
                 handlers.most.fetch_max(count, Ordering::SeqCst);
                 handlers.begun.add(partition.to_string());
-                while !handlers.is_open.load(Ordering::SeqCst) {
-                    sleep(Duration::from_millis(2)).await;
-                }
+                handlers.gate.pass().await;
                 let of_all = handlers.begun.all();
                 let of_this = of_all.iter().filter(|note| **note == partition.to_string());
                 match handlers.fails.load(Ordering::SeqCst) && of_this.count() == 1 {
@@ -89,7 +87,7 @@ async fn what_runs_when_a_partition_is_read_again_has_ended_when_another_member_
     sleep(Duration::from_millis(500)).await;
     // Not before its handler has ended.
     assert_eq!(of_first().len(), 2);
-    handlers.is_open.store(true, Ordering::SeqCst);
+    handlers.gate.open();
     until("each is repeated", || handlers.begun.len() == 4).await;
     assert_eq!(handlers.most.load(Ordering::SeqCst), 1);
     for run in [first, second] {
@@ -113,7 +111,7 @@ async fn what_fails_after_its_partition_is_read_again_has_not_failed() {
     let handlers = Handlers::default();
     handlers.fails.store(true, Ordering::SeqCst);
     let (_cluster, run) = read_again(&handlers, 2).await;
-    handlers.is_open.store(true, Ordering::SeqCst);
+    handlers.gate.open();
     until("each is repeated", || run.consumer.status().finished == 2).await;
     assert_eq!(handlers.limiter.len(), 0);
     let ended = run.end().await.expect("no error");
@@ -136,7 +134,7 @@ async fn what_failed_in_a_batch_before_its_partition_is_read_again_delays_no_rec
     let run = run_batches(settings, 2, move |records| {
         let handlers = of_run.clone();
         async move {
-            if handlers.is_open.load(Ordering::SeqCst) {
+            if handlers.gate.is_open() {
                 return vec![Verdict::Ok(Outcome::Done); records.len()];
             }
             let keys: Vec<_> = records.iter().map(|of| text(of.key())).collect();
@@ -146,9 +144,7 @@ async fn what_failed_in_a_batch_before_its_partition_is_read_again_delays_no_rec
                 "ab" => Vec::new(),
                 "a" => vec![Verdict::RetryAfter("no", Duration::from_secs(3600))],
                 _ => {
-                    while !handlers.is_open.load(Ordering::SeqCst) {
-                        sleep(Duration::from_millis(2)).await;
-                    }
+                    handlers.gate.pass().await;
                     vec![Verdict::Ok(Outcome::Done)]
                 }
             }
@@ -164,7 +160,7 @@ async fn what_failed_in_a_batch_before_its_partition_is_read_again_delays_no_rec
         partition.records == 2 && partition.failing == 0
     })
     .await;
-    handlers.is_open.store(true, Ordering::SeqCst);
+    handlers.gate.open();
     until("both are finished", || status().finished >= 2).await;
     until("all is", || status().partitions[0].records == 0).await;
     let ended = run.end().await.expect("no error");

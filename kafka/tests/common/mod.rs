@@ -12,7 +12,7 @@ use keyqueue_kafka::{Builder, Consumer, Ended, Error, IntoVerdict, IntoVerdicts,
 use rdkafka::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 
 pub(crate) type Cluster = MockCluster<'static, DefaultProducerContext>;
@@ -164,6 +164,31 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What handlers wait at until it is opened.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<Semaphore>);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Gate(Arc::new(Semaphore::new(0)))
+    }
+}
+
+impl Gate {
+    pub(crate) async fn pass(&self) {
+        // An error: it is open.
+        _ = self.0.acquire().await;
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.close();
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_closed()
     }
 }
 
