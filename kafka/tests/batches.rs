@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Gate, Notes, builder, cluster, produce, run, run_batches, until};
+use common::{
+    Cluster, Gate, Notes, builder, cluster, is_finished, produce, run, run_batches, until,
+};
 use keyqueue_kafka::{Builder, Doing, Ended, Exhausted, IntoVerdicts, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::Notify;
@@ -23,14 +25,7 @@ where
         .collect();
     produce(cluster, &records).await;
     let run = run_batches(builder, max, f);
-    until("all", || {
-        run.consumer
-            .status()
-            .partitions
-            .first()
-            .is_some_and(|partition| partition.base == 60)
-    })
-    .await;
+    until("all", || is_finished(&run.consumer, 60)).await;
     run.end().await.expect("no error")
 }
 

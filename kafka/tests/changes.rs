@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Counted, Gate, Notes, Run, builder, produce_into, run, text, until};
+use common::{
+    Cluster, Counted, Gate, Notes, Run, builder, has_partitions, is_leaving, produce_into, run,
+    text, until,
+};
 use keyqueue_kafka::{Builder, Record, Verdict};
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -102,10 +105,7 @@ async fn a_topic_that_comes_while_an_assignment_is_read_takes_none_of_its_partit
     // They can be revoked, and begin.
     round_trip(&cluster, Duration::ZERO);
     let (second, of_second) = noting(of_pattern(&cluster));
-    until("it has some", || {
-        !second.consumer.status().partitions.is_empty()
-    })
-    .await;
+    until("it has some", || has_partitions(&second.consumer)).await;
     produce_each(&cluster, "topic", 0..8, "2").await;
     until_noted(&[&of_first, &of_second], "topic", 0..8, "2").await;
     for run in [first, second] {
@@ -161,10 +161,7 @@ async fn a_topic_that_goes_while_the_run_ends_takes_no_grace_from_others() {
     until("both run", || begun.len() == 2).await;
     let consumer = run.consumer.clone();
     let end = tokio::spawn(run.end());
-    until("it ends", || {
-        consumer.status().partitions.iter().all(|of| of.is_leaving)
-    })
-    .await;
+    until("it ends", || is_leaving(&consumer)).await;
     let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
     cluster.topic_error("two", unknown).expect("a topic");
     until("one is cancelled", || now.load(Ordering::SeqCst) == 1).await;

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Counted, Gate, Notes, builder, cluster, produce, run, text, until};
+use common::{
+    Counted, Gate, Notes, builder, cluster, has_partitions, is_committed, is_finished, is_leaving,
+    produce, run, text, until,
+};
 use keyqueue_kafka::{Consumer, Error, Exhausted, Metadata, Record, Room};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::mocking::MockCoordinator;
@@ -75,8 +78,7 @@ async fn an_assignment_that_is_lost_while_the_run_ends_does_not_hold_up_the_end(
     until("it runs", || begun.len() == 1).await;
     let consumer = run.consumer.clone();
     let mut ended = tokio::spawn(run.end());
-    let is_leaving = || consumer.status().partitions.iter().all(|of| of.is_leaving);
-    until("the end has begun", is_leaving).await;
+    until("the end has begun", || is_leaving(&consumer)).await;
     // The group wants the partition back, which nobody but the end replies to.
     cluster.request_errors(
         RDKafkaApiKey::Heartbeat,
@@ -98,15 +100,10 @@ async fn a_commit_that_fails_is_seen_and_tried_again() {
         cluster.request_errors(RDKafkaApiKey::OffsetCommit, &vec![error; times]);
     };
     let run = run(builder(&cluster), |_| async {});
-    let is_committed = |offset| {
-        let partitions = run.consumer.status().partitions;
-        let partition = partitions.first();
-        partition.is_some_and(|partition| partition.committed == Some(offset))
-    };
-    until("the first is committed", || is_committed(1)).await;
+    until("the first is committed", || is_committed(&run.consumer, 1)).await;
     refuse(3);
     produce(&cluster, &[(Some("b"), Some("x"))]).await;
-    until("the second, too", || is_committed(2)).await;
+    until("the second, too", || is_committed(&run.consumer, 2)).await;
     assert_eq!(run.consumer.status().commit_errors, 3);
     // The last one of a run, too.
     produce(&cluster, &[(Some("c"), Some("x"))]).await;
@@ -117,10 +114,7 @@ async fn a_commit_that_fails_is_seen_and_tried_again() {
     let run = common::run(builder(&cluster), |_| async {
         Err::<(), _>("nothing is left")
     });
-    until("it is assigned", || {
-        !run.consumer.status().partitions.is_empty()
-    })
-    .await;
+    until("it is assigned", || has_partitions(&run.consumer)).await;
     sleep(Duration::from_millis(200)).await;
     let ended = run.end().await.expect("no error");
     assert_eq!((ended.finished, ended.left), (0, 0));
@@ -135,12 +129,7 @@ async fn a_coordinator_that_moves_gets_what_follows() {
     let run = run(builder(&cluster), |_| async {});
     for (coordinator, count) in [(2, 1), (1, 2), (2, 3)] {
         produce(&cluster, &[(Some("a"), Some("x"))]).await;
-        until("it is committed", || {
-            let status = run.consumer.status();
-            let partition = status.partitions.first();
-            partition.is_some_and(|partition| partition.committed == Some(count))
-        })
-        .await;
+        until("it is committed", || is_committed(&run.consumer, count)).await;
         cluster
             .coordinator(group(), coordinator)
             .expect("a coordinator");
@@ -198,10 +187,7 @@ async fn brokers_that_take_less_metadata_get_less() {
         async move { result }
     });
     until("the others", || run.consumer.status().finished == 500).await;
-    until("a commit", || {
-        run.consumer.status().partitions[0].committed == Some(0)
-    })
-    .await;
+    until("a commit", || is_committed(&run.consumer, 0)).await;
     let ended = run.end().await.expect("no error");
     assert_eq!((ended.left, ended.uncommitted), (500, 0));
 }
@@ -228,10 +214,7 @@ async fn a_run_whose_future_is_dropped_cancels_and_commits() {
     })
     .await;
     run.drop_future();
-    until("it has ended", || {
-        run.consumer.status().partitions.is_empty()
-    })
-    .await;
+    until("it has ended", || !has_partitions(&run.consumer)).await;
     assert_eq!(now.load(Ordering::SeqCst), 0);
     assert!(matches!(
         run.consumer
@@ -385,15 +368,7 @@ async fn a_second_run_goes_on_where_the_first_has_ended() {
         of_run.add(format!("{} {}", text(record.key()), record.offset()));
         async {}
     });
-    until("the rest", || {
-        second
-            .consumer
-            .status()
-            .partitions
-            .first()
-            .is_some_and(|partition| partition.base == 100)
-    })
-    .await;
+    until("the rest", || is_finished(&second.consumer, 100)).await;
     // Those at 0 to 2 are below the offset.
     assert_eq!(second.consumer.status().remembered, 87);
     second.end().await.expect("no error");
@@ -427,14 +402,7 @@ async fn the_end_waits_for_what_runs_and_begins_nothing_more() {
     .await;
     let consumer = run.consumer.clone();
     let wake = async {
-        until("it leaves", || {
-            consumer
-                .status()
-                .partitions
-                .iter()
-                .all(|partition| partition.is_leaving)
-        })
-        .await;
+        until("it leaves", || is_leaving(&consumer)).await;
         go.open();
     };
     let (ended, ()) = tokio::join!(run.end(), wake);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    Cluster, Gate, Knows, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text,
-    until,
+    Cluster, Gate, Knows, Notes, Run, builder, cluster, has_partitions, is_finished, of_brokers,
+    produce, produce_to, run, text, until,
 };
 use keyqueue_kafka::{Consumer, Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -205,14 +205,7 @@ async fn each_verdict_does_what_it_says() {
             }
         }
     });
-    until("the last", || {
-        run.consumer
-            .status()
-            .partitions
-            .first()
-            .is_some_and(|partition| partition.base == 9)
-    })
-    .await;
+    until("the last", || is_finished(&run.consumer, 9)).await;
     let status = run.consumer.status();
     assert_eq!(
         (status.finished, status.skipped, status.dead_letters),
@@ -262,10 +255,7 @@ async fn what_is_in_memory_is_bounded() {
             (most, most)
         );
         run.drop_future();
-        until("it has ended", || {
-            run.consumer.status().partitions.is_empty()
-        })
-        .await;
+        until("it has ended", || !has_partitions(&run.consumer)).await;
     }
 }
 

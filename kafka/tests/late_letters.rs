@@ -6,7 +6,8 @@ use std::future::ready;
 use std::time::Duration;
 
 use common::{
-    Cluster, Gate, Knows, Notes, Run, builder, cluster, produce, run, run_batches, until,
+    Cluster, Gate, Knows, Notes, Run, builder, cluster, is_leaving, produce, run, run_batches,
+    until,
 };
 use keyqueue_kafka::{Doing, Ended, Outcome, Record, Verdict};
 use rdkafka::mocking::MockCoordinator;
@@ -137,11 +138,7 @@ async fn a_letter_that_was_late_makes_no_other_one_late() {
 async fn end(run: Run, gate: &Gate) -> Ended {
     let consumer = run.consumer.clone();
     let open = async {
-        until("it leaves", || {
-            let partitions = consumer.status().partitions;
-            partitions.iter().all(|partition| partition.is_leaving)
-        })
-        .await;
+        until("it leaves", || is_leaving(&consumer)).await;
         gate.open();
     };
     tokio::join!(run.end(), open).0.expect("an end")
@@ -180,15 +177,10 @@ async fn a_record_that_is_given_up_when_nobody_waits_any_more_has_no_letter() {
     let notes = begun.clone();
     let run = consumer.run_until(stop.notified(), Duration::ZERO, move |_| {
         notes.add("begun");
-        let partitions = of_run.clone();
+        let consumer = of_run.clone();
         async move {
             // It blocks its thread, so that nothing cancels it.
-            while !partitions
-                .status()
-                .partitions
-                .iter()
-                .all(|of| of.is_leaving)
-            {
+            while !is_leaving(&consumer) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Gate, Notes, Run, cluster, of_brokers, produce, produce_to, run, until};
+use common::{
+    Cluster, Gate, Notes, Run, cluster, is_committed, of_brokers, produce, produce_to, run, until,
+};
 use keyqueue::limiter::RateLimiter;
-use keyqueue_kafka::{Consumer, Place};
+use keyqueue_kafka::Place;
 use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::sleep;
@@ -28,12 +30,6 @@ async fn one_that_runs() -> (Cluster, Run, Gate) {
     produce(&cluster, &[(Some("a"), Some("x"))]).await;
     until("it runs", || begun.len() == 1).await;
     (cluster, run, go)
-}
-
-fn is_committed(consumer: &Consumer, offset: i64) -> bool {
-    let status = consumer.status();
-    let partition = status.partitions.first();
-    partition.is_some_and(|partition| partition.committed == Some(offset))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6

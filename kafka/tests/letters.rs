@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Knows, Notes, builder, cluster, produce, run, until};
+use common::{
+    Cluster, Knows, Notes, builder, cluster, has_partitions, is_finished, produce, run, until,
+};
 use futures_util::future::join_all;
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
@@ -129,10 +131,7 @@ async fn letters_are_written_after_a_fatal_error_of_their_producer() {
     );
     let settings = builder(&cluster).dead_letters("dead");
     let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
-    until("it is assigned", || {
-        !run.consumer.status().partitions.is_empty()
-    })
-    .await;
+    until("it is assigned", || has_partitions(&run.consumer)).await;
     produce(&cluster, &[(Some("a"), Some("x"))]).await;
     until("the letter", || run.consumer.status().dead_letters == 1).await;
     run.end().await.expect("an end");
@@ -299,11 +298,7 @@ async fn a_limiter_that_panics_repeats_no_record_and_no_letter() {
     });
     for (number, key) in (1..).zip(["fails once", "fails", "later"]) {
         produce(&cluster, &[(Some(key), Some("x"))]).await;
-        until("it is finished", || {
-            let partitions = run.consumer.status().partitions;
-            partitions.first().is_some_and(|at| at.base == number)
-        })
-        .await;
+        until("it is finished", || is_finished(&run.consumer, number)).await;
     }
     let ended = run.end().await.expect("an end");
     assert_eq!((ended.finished, ended.dead_letters), (2, 1));

@@ -151,6 +151,28 @@ impl Run {
     }
 }
 
+/// Whether all of the first partition below this offset is finished.
+pub(crate) fn is_finished(consumer: &Consumer, base: u64) -> bool {
+    let partitions = consumer.status().partitions;
+    partitions.first().is_some_and(|first| first.base == base)
+}
+
+/// Whether this offset of the first partition is committed.
+pub(crate) fn is_committed(consumer: &Consumer, offset: i64) -> bool {
+    let partitions = consumer.status().partitions;
+    let first = partitions.first();
+    first.is_some_and(|first| first.committed == Some(offset))
+}
+
+/// Whether nothing begins any more, in no partition.
+pub(crate) fn is_leaving(consumer: &Consumer) -> bool {
+    consumer.status().partitions.iter().all(|of| of.is_leaving)
+}
+
+pub(crate) fn has_partitions(consumer: &Consumer) -> bool {
+    !consumer.status().partitions.is_empty()
+}
+
 /// Counts a handler while it runs, also one that is cancelled.
 pub(crate) struct Counted(Arc<AtomicUsize>);
 
