@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::{
-    Cluster, Gate, Notes, builder, cluster, is_finished, produce, run, run_batches, until,
+    Cluster, Gate, Notes, builder, cluster, is_finished, produce, round_trip, run, run_batches,
+    until,
 };
 use keyqueue_kafka::{Builder, Doing, Ended, Exhausted, IntoVerdicts, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -194,8 +195,7 @@ async fn a_record_whose_handler_runs_is_seen_to_run_also_in_a_batch() {
 async fn the_letters_of_a_batch_are_written_together_and_those_of_a_key_in_order() {
     let cluster = cluster(1);
     cluster.create_topic("dead", 1, 1).expect("a topic");
-    let late = cluster.broker_round_trip_time(1, Duration::from_millis(300));
-    late.expect("a broker");
+    round_trip(&cluster, 1, Duration::from_millis(300));
     let began = Arc::new(OnceLock::new());
     let of_run = Arc::clone(&began);
     let settings = || builder(&cluster).dead_letters("dead");
@@ -209,8 +209,7 @@ async fn the_letters_of_a_batch_are_written_together_and_those_of_a_key_in_order
     // One after the other they take 18 s, and those of a key 3 s.
     let took = began.get().expect("it was called").elapsed();
     assert!(took < Duration::from_secs(10), "{took:?}");
-    let no = cluster.broker_round_trip_time(1, Duration::ZERO);
-    no.expect("a broker");
+    round_trip(&cluster, 1, Duration::ZERO);
     each_key_has_its_letters_in_order(settings()).await;
 }
 

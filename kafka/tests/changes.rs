@@ -10,37 +10,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    Cluster, Counted, Gate, Notes, Run, builder, has_partitions, is_leaving, produce_into, run,
-    text, until,
+    Cluster, Counted, Gate, Notes, Run, builder, has_partitions, is_leaving, lead, produce_into,
+    round_trip, run, text, two_brokers, until,
 };
 use keyqueue_kafka::{Builder, Record, Verdict};
-use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::{sleep, timeout};
 
 /// Two brokers, the second of which replies too late.
 fn with_slow() -> Cluster {
-    let cluster = Cluster::new(2).expect("a mock cluster");
-    let group = MockCoordinator::Group("group".to_owned());
-    cluster.coordinator(group, 1).expect("a coordinator");
-    round_trip(&cluster, Duration::from_secs(3));
+    let cluster = two_brokers();
+    round_trip(&cluster, 2, Duration::from_secs(3));
     cluster
 }
 
 /// Creates a topic of which the slow broker has all partitions but the last.
-fn create(cluster: &Cluster, topic: &str, partitions: i32) {
-    let created = cluster.create_topic(topic, partitions, 1);
-    created.expect("a topic");
-    for partition in 0..partitions {
-        let broker = if partition < partitions - 1 { 2 } else { 1 };
-        let led = cluster.partition_leader(topic, partition, Some(broker));
-        led.expect("a partition");
-    }
-}
-
-fn round_trip(cluster: &Cluster, time: Duration) {
-    let set = cluster.broker_round_trip_time(2, time);
-    set.expect("a broker");
+fn create(cluster: &Cluster, topic: &str, partitions: usize) {
+    let mut leaders = vec![2; partitions];
+    leaders[partitions - 1] = 1;
+    common::create(cluster, topic, &leaders);
 }
 
 /// All topics that begin with a `t`, and those that come soon.
@@ -103,7 +91,7 @@ async fn a_topic_that_comes_while_an_assignment_is_read_takes_none_of_its_partit
     produce_each(&cluster, "topic", 7..8, "1").await;
     until_noted(&[&of_first], "topic", 7..8, "1").await;
     // They can be revoked, and begin.
-    round_trip(&cluster, Duration::ZERO);
+    round_trip(&cluster, 2, Duration::ZERO);
     let (second, of_second) = noting(of_pattern(&cluster));
     until("it has some", || has_partitions(&second.consumer)).await;
     produce_each(&cluster, "topic", 0..8, "2").await;
@@ -133,7 +121,7 @@ async fn a_topic_that_goes_while_an_assignment_is_read_is_given_back_at_once() {
     .await;
     produce_each(&cluster, "two", 7..8, "1").await;
     until_noted(&[&notes], "two", 7..8, "1").await;
-    round_trip(&cluster, Duration::ZERO);
+    round_trip(&cluster, 2, Duration::ZERO);
     produce_each(&cluster, "two", 0..8, "2").await;
     until_noted(&[&notes], "two", 0..8, "2").await;
     let ended = run.end().await.expect("no error");
@@ -228,8 +216,7 @@ async fn what_was_read_while_the_group_changed_ends_with_the_next_assignment() {
     create(&cluster, "topic", 8);
     // One member has the even ones, and the other one has those that are slow.
     for partition in [0, 2, 4, 6] {
-        let led = cluster.partition_leader("topic", partition, Some(1));
-        led.expect("a partition");
+        lead(&cluster, partition, Some(1));
     }
     produce_each(&cluster, "topic", 0..1, "1").await;
     let (begun, go) = (Notes::default(), Gate::default());
@@ -259,7 +246,7 @@ async fn what_was_read_while_the_group_changed_ends_with_the_next_assignment() {
     create(&cluster, "taaa", 1);
     until("it is read", || first().len().min(second().len()) == 1).await;
     go.open();
-    round_trip(&cluster, Duration::ZERO);
+    round_trip(&cluster, 2, Duration::ZERO);
     // Not beside what it read. The mock cluster takes a session for each change.
     let has = |of: &BTreeSet<_>, partition| of.contains(&("topic".to_owned(), partition));
     let apart = async {

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    Counted, Gate, Notes, builder, cluster, has_partitions, is_committed, is_finished, is_leaving,
-    produce, run, text, until,
+    Counted, Gate, Notes, builder, cluster, coordinate, fence, has_partitions, is_committed,
+    is_finished, is_leaving, produce, run, text, two_brokers, until,
 };
 use keyqueue_kafka::{Consumer, Error, Exhausted, Metadata, Record, Room};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::time::sleep;
@@ -43,10 +42,7 @@ async fn a_fatal_error_ends_the_run_and_what_runs_and_commits_nothing() {
         },
     );
     until("ten run", || begun.len() == 11).await;
-    cluster.request_errors(
-        RDKafkaApiKey::Heartbeat,
-        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID],
-    );
+    fence(&cluster);
     let error = run.ended().await.expect_err("it is fenced");
     assert!(
         matches!(&error, Error::Fatal { code, .. } if code == "FencedInstanceId"),
@@ -122,17 +118,13 @@ async fn a_commit_that_fails_is_seen_and_tried_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R6
 async fn a_coordinator_that_moves_gets_what_follows() {
-    let cluster = common::Cluster::new(2).expect("a mock cluster");
+    let cluster = two_brokers();
     cluster.create_topic("topic", 1, 2).expect("a topic");
-    let group = || MockCoordinator::Group("group".to_owned());
-    cluster.coordinator(group(), 1).expect("a coordinator");
     let run = run(builder(&cluster), |_| async {});
     for (coordinator, count) in [(2, 1), (1, 2), (2, 3)] {
         produce(&cluster, &[(Some("a"), Some("x"))]).await;
         until("it is committed", || is_committed(&run.consumer, count)).await;
-        cluster
-            .coordinator(group(), coordinator)
-            .expect("a coordinator");
+        coordinate(&cluster, coordinator);
     }
     let ended = run.end().await.expect("no error");
     assert_eq!(

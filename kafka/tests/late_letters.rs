@@ -6,24 +6,18 @@ use std::future::ready;
 use std::time::Duration;
 
 use common::{
-    Cluster, Gate, Knows, Notes, Run, builder, cluster, is_leaving, produce, run, run_batches,
-    until,
+    Cluster, Gate, Knows, Notes, Run, builder, cluster, create, is_leaving, produce, round_trip,
+    run, run_batches, two_brokers, until,
 };
 use keyqueue_kafka::{Doing, Ended, Outcome, Record, Verdict};
-use rdkafka::mocking::MockCoordinator;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// A cluster whose second broker has the letters.
 fn letters_apart() -> Cluster {
-    let cluster = Cluster::new(2).expect("a mock cluster");
-    for (topic, broker) in [("topic", 1), ("dead", 2)] {
-        cluster.create_topic(topic, 1, 1).expect("a topic");
-        let led = cluster.partition_leader(topic, 0, Some(broker));
-        led.expect("a partition");
-    }
-    let group = MockCoordinator::Group("group".to_owned());
-    cluster.coordinator(group, 1).expect("a coordinator");
+    let cluster = two_brokers();
+    create(&cluster, "topic", &[1]);
+    create(&cluster, "dead", &[2]);
     cluster
 }
 
@@ -97,8 +91,7 @@ async fn letters_that_brokers_are_slow_to_refuse_hold_up_no_other_key_of_their_b
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
 async fn a_letter_that_was_late_makes_no_other_one_late() {
     let (cluster, notes) = (letters_apart(), Notes::default());
-    let late = cluster.broker_round_trip_time(2, Duration::from_millis(1500));
-    late.expect("a broker");
+    round_trip(&cluster, 2, Duration::from_millis(1500));
     let settings = builder(&cluster).dead_letters("dead").concurrency(1);
     let go = Gate::default();
     let (handled, gate) = (notes.clone(), go.clone());
@@ -119,8 +112,7 @@ async fn a_letter_that_was_late_makes_no_other_one_late() {
     let status = || run.consumer.status();
     produce(&cluster, &[(Some("a"), Some("bad"))]).await;
     until("a letter", || status().dead_letters == 1).await;
-    let prompt = cluster.broker_round_trip_time(2, Duration::ZERO);
-    prompt.expect("a broker");
+    round_trip(&cluster, 2, Duration::ZERO);
     // While the only worker waits, the other two come, so that one batch has both.
     let good = Some("good");
     produce(&cluster, &[(Some("gate"), good)]).await;
@@ -148,8 +140,7 @@ async fn end(run: Run, gate: &Gate) -> Ended {
 async fn a_record_that_is_given_up_while_the_run_ends_has_its_letter() {
     let cluster = letters_apart();
     // No worker waits for it until it is written.
-    let late = cluster.broker_round_trip_time(2, Duration::from_secs(1));
-    late.expect("a broker");
+    round_trip(&cluster, 2, Duration::from_secs(1));
     produce(&cluster, &[(Some("a"), Some("x"))]).await;
     let (begun, go) = (Notes::default(), Gate::default());
     let (of_run, gate) = (begun.clone(), go.clone());

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{
-    Cluster, Gate, Notes, Run, cluster, is_committed, of_brokers, produce, produce_to, run, until,
+    Cluster, Gate, Notes, Run, cluster, create, fence, is_committed, of_brokers, produce,
+    produce_to, round_trip, run, two_brokers, until,
 };
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::Place;
-use rdkafka::mocking::MockCoordinator;
-use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::sleep;
 
 /// A member with one record, which runs until it is told to go.
@@ -68,9 +67,7 @@ async fn the_first_record_after_a_pause_has_a_commit_of_its_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
 async fn commits_that_brokers_are_slow_to_take_do_not_pile_up() {
     let (cluster, run, go) = one_that_runs().await;
-    cluster
-        .broker_round_trip_time(1, Duration::from_secs(1))
-        .expect("a broker");
+    round_trip(&cluster, 1, Duration::from_secs(1));
     // A hundred and more times the lease should be renewed, which is over whenever a commit is taken.
     sleep(Duration::from_secs(3)).await;
     go.open();
@@ -112,16 +109,10 @@ async fn each_partition_whose_last_commit_has_no_reply_is_uncommitted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2
 async fn others_begin_while_an_assignment_is_read() {
-    let cluster = Cluster::new(2).expect("a mock cluster");
-    cluster.create_topic("topic", 20, 1).expect("a topic");
+    let cluster = two_brokers();
     // The first of each half of the partitions, and the group, are on a broker that is fast.
-    for partition in 0..20 {
-        let broker = if partition % 10 == 0 { 1 } else { 2 };
-        let led = cluster.partition_leader("topic", partition, Some(broker));
-        led.expect("a leader");
-    }
-    let group = MockCoordinator::Group("group".to_owned());
-    cluster.coordinator(group, 1).expect("a coordinator");
+    let leader = |partition| if partition % 10 == 0 { 1 } else { 2 };
+    create(&cluster, "topic", &(0..20).map(leader).collect::<Vec<_>>());
     let settings = || {
         let session = Duration::from_secs(2);
         of_brokers(&cluster).concurrency(1).brokers_session(session)
@@ -135,8 +126,7 @@ async fn others_begin_while_an_assignment_is_read() {
     .await;
     let own = first.consumer.status().partitions[0].partition;
     produce_to(&cluster, own, &vec![(Some("a"), Some("x")); 1500]).await;
-    let late = cluster.broker_round_trip_time(2, Duration::from_millis(500));
-    late.expect("a broker");
+    round_trip(&cluster, 2, Duration::from_millis(500));
     second.end().await.expect("no error");
     // To read where the nine others begin takes more than four seconds, and the lease one.
     let finished = || first.consumer.status().finished;
@@ -207,10 +197,7 @@ async fn nothing_begins_after_a_fatal_error() {
     all_have_failed.store(true, Ordering::Relaxed);
     until("two run", || begun.len() == 2).await;
     is_slow.store(true, Ordering::Relaxed);
-    cluster.request_errors(
-        RDKafkaApiKey::Heartbeat,
-        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID],
-    );
+    fence(&cluster);
     run.ended().await.expect_err("it is fenced");
     assert_eq!(begun.len(), 2);
 }

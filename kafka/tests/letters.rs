@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{
-    Cluster, Knows, Notes, builder, cluster, has_partitions, is_finished, produce, run, until,
+    Knows, Notes, builder, cluster, coordinate, create, has_partitions, is_finished, produce, run,
+    two_brokers, until,
 };
 use futures_util::future::join_all;
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
 use keyqueue_kafka::{Builder, Outcome, Place, Verdict};
-use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::{sleep, timeout};
 
@@ -237,11 +237,9 @@ async fn a_topic_that_brokers_refuse_is_no_topic_without_letters() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
 async fn letters_are_read_while_another_broker_is_down() {
-    let cluster = Cluster::new(2).expect("a mock cluster");
+    let cluster = two_brokers();
     for topic in ["topic", "dead"] {
-        cluster.create_topic(topic, 1, 1).expect("a topic");
-        let led = cluster.partition_leader(topic, 0, Some(1));
-        led.expect("a partition");
+        create(&cluster, topic, &[1]);
     }
     produce(&cluster, &[(Some("a"), Some("1"))]).await;
     let settings = builder(&cluster).dead_letters("dead");
@@ -250,8 +248,7 @@ async fn letters_are_read_while_another_broker_is_down() {
     let consumer = run.consumer.clone();
     run.end().await.expect("an end");
     // Each client looks for the group there.
-    let group = MockCoordinator::Group("group".to_owned());
-    cluster.coordinator(group, 2).expect("a coordinator");
+    coordinate(&cluster, 2);
     cluster.broker_down(2).expect("a broker");
     for _ in 0..10 {
         let letters = consumer.dead_letters().expect("there is a topic");

@@ -4,8 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Notes, builder, cluster, produce, run, until};
-use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use common::{Notes, builder, cluster, fence, produce, run, until};
 use rig::heap::{CountingHeap, held};
 use tokio::time::sleep;
 
@@ -33,10 +32,7 @@ async fn a_run_that_ends_with_a_fatal_error_leaves_no_records() {
     .await;
     // The payloads.
     assert!(held() - before >= 4_000_000);
-    cluster.request_errors(
-        RDKafkaApiKey::Heartbeat,
-        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID],
-    );
+    fence(&cluster);
     run.ended().await.expect_err("it is fenced");
     until("nothing is left", || held() - before < 1_000_000).await;
 }

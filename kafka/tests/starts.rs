@@ -6,11 +6,11 @@ use std::future::pending;
 use std::time::Duration;
 
 use common::{
-    Cluster, Notes, Run, builder, cluster, of_brokers, produce, produce_to, run, text, until,
+    Cluster, Notes, Run, builder, cluster, create, lead, of_brokers, produce, produce_to,
+    round_trip, run, text, two_brokers, until,
 };
 use keyqueue_kafka::{Builder, PartitionStatus, Record, Room};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-use rdkafka::mocking::MockCoordinator;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::time::sleep;
@@ -33,8 +33,7 @@ fn partitions(run: &Run) -> Vec<PartitionStatus> {
 /// Of three partitions the second has no leader, and then another one has.
 fn without_leader() -> Cluster {
     let cluster = cluster(3);
-    let led = cluster.partition_leader("topic", 1, None);
-    led.expect("a partition");
+    lead(&cluster, 1, None);
     cluster
 }
 
@@ -52,8 +51,7 @@ async fn a_partition_without_a_leader_holds_up_no_other_one() {
         let error = status.last_error.expect("an error");
         assert!(error.contains("topic [1]"), "{error}");
         assert_eq!(status.unread, [("topic".to_owned(), 1)]);
-        let led = cluster.partition_leader("topic", 1, Some(1));
-        led.expect("a leader");
+        lead(&cluster, 1, Some(1));
         for partition in 0..3 {
             produce_to(&cluster, partition, &[(Some("a"), Some("2"))]).await;
         }
@@ -69,20 +67,12 @@ async fn a_partition_without_a_leader_holds_up_no_other_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
 async fn a_dozen_partitions_of_a_broker_that_is_slow_hold_up_no_other_one_for_long() {
-    let cluster = Cluster::new(2).expect("a mock cluster");
-    cluster.create_topic("topic", 20, 1).expect("a topic");
-    for partition in 0..20 {
-        let broker = if partition < 12 { 2 } else { 1 };
-        let led = cluster.partition_leader("topic", partition, Some(broker));
-        led.expect("a leader");
-    }
+    let cluster = two_brokers();
+    create(&cluster, "topic", &[vec![2; 12], vec![1; 8]].concat());
     for partition in 12..20 {
         produce_to(&cluster, partition, &[(Some("a"), Some("1"))]).await;
     }
-    let group = MockCoordinator::Group("group".to_owned());
-    cluster.coordinator(group, 1).expect("a coordinator");
-    let late = cluster.broker_round_trip_time(2, Duration::from_secs(3));
-    late.expect("a broker");
+    round_trip(&cluster, 2, Duration::from_secs(3));
     let (run, notes) = noting(builder(&cluster));
     until("the others", || notes.len() == 8).await;
     // There was no time to try all of them at first.
@@ -92,15 +82,11 @@ async fn a_dozen_partitions_of_a_broker_that_is_slow_hold_up_no_other_one_for_lo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
 async fn a_broker_that_is_down_does_not_hold_up_the_partitions_of_another_one() {
-    let cluster = Cluster::new(2).expect("a mock cluster");
-    cluster.create_topic("topic", 3, 1).expect("a topic");
-    for (partition, broker) in [(0, 2), (1, 1), (2, 2)] {
-        let led = cluster.partition_leader("topic", partition, Some(broker));
-        led.expect("a leader");
+    let cluster = two_brokers();
+    create(&cluster, "topic", &[2, 1, 2]);
+    for partition in 0..3 {
         produce_to(&cluster, partition, &[(Some("a"), Some("1"))]).await;
     }
-    let group = MockCoordinator::Group("group".to_owned());
-    cluster.coordinator(group, 1).expect("a coordinator");
     cluster.broker_down(2).expect("a broker");
     let (run, notes) = noting(builder(&cluster));
     until("that of the other one", || notes.len() == 1).await;
@@ -123,8 +109,7 @@ async fn a_partition_that_has_not_begun_can_be_given_back() {
     }
     let (last, notes) = members.next().expect("three");
     until("the others", || partitions(&last).len() == 2).await;
-    let led = cluster.partition_leader("topic", 1, Some(1));
-    led.expect("a leader");
+    lead(&cluster, 1, Some(1));
     for partition in 0..3 {
         produce_to(&cluster, partition, &[(Some("a"), Some("1"))]).await;
     }

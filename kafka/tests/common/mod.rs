@@ -10,8 +10,9 @@ use std::time::Duration;
 use keyqueue::limiter::{ItemExponentialFailure, RateLimiter};
 use keyqueue_kafka::{Builder, Consumer, Ended, Error, IntoVerdict, IntoVerdicts, Place, Record};
 use rdkafka::ClientConfig;
-use rdkafka::mocking::MockCluster;
+use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 
@@ -23,6 +24,48 @@ pub(crate) fn cluster(partitions: i32) -> Cluster {
         .create_topic("topic", partitions, 1)
         .expect("a topic");
     cluster
+}
+
+/// Two brokers, the first of which has the group.
+pub(crate) fn two_brokers() -> Cluster {
+    let cluster = Cluster::new(2).expect("a mock cluster");
+    coordinate(&cluster, 1);
+    cluster
+}
+
+/// Has a broker coordinate the group.
+pub(crate) fn coordinate(cluster: &Cluster, broker: i32) {
+    let group = MockCoordinator::Group("group".to_owned());
+    cluster.coordinator(group, broker).expect("a broker");
+}
+
+/// Creates a topic whose partitions these brokers lead.
+pub(crate) fn create(cluster: &Cluster, topic: &str, leaders: &[i32]) {
+    let partitions = i32::try_from(leaders.len()).expect("few");
+    let created = cluster.create_topic(topic, partitions, 1);
+    created.expect("a topic");
+    for (partition, broker) in (0..).zip(leaders) {
+        let led = cluster.partition_leader(topic, partition, Some(*broker));
+        led.expect("a broker");
+    }
+}
+
+/// Has this broker lead a partition of the topic, or none.
+pub(crate) fn lead(cluster: &Cluster, partition: i32, broker: Option<i32>) {
+    let led = cluster.partition_leader("topic", partition, broker);
+    led.expect("a broker");
+}
+
+/// Sets how long a broker takes to reply.
+pub(crate) fn round_trip(cluster: &Cluster, broker: i32, time: Duration) {
+    let set = cluster.broker_round_trip_time(broker, time);
+    set.expect("a broker");
+}
+
+/// Has the group fence the next member that sends a heartbeat.
+pub(crate) fn fence(cluster: &Cluster) {
+    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID;
+    cluster.request_errors(RDKafkaApiKey::Heartbeat, &[error]);
 }
 
 /// A consumer of the topic with short times.
