@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    Cluster, Counted, Gate, Notes, Run, builder, has_partitions, is_leaving, lead, produce_into,
-    round_trip, run, text, two_brokers, until,
+    Cluster, Counted, Gate, Notes, Run, builder, has_partitions, is_leaving, lead, noting,
+    produce_into, round_trip, run, two_brokers, until,
 };
-use keyqueue_kafka::{Builder, Record, Verdict};
+use keyqueue_kafka::{Builder, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::{sleep, timeout};
 
@@ -36,22 +36,6 @@ fn of_pattern(cluster: &Cluster) -> Builder {
     builder(cluster)
         .topics(["^t"])
         .set("topic.metadata.refresh.interval.ms", "100")
-}
-
-fn noting(builder: Builder) -> (Run, Notes) {
-    let notes = Notes::default();
-    let of_run = notes.clone();
-    let run = run(builder, move |record: Record| {
-        let (topic, partition) = (record.topic(), record.partition());
-        let payload = text(record.payload());
-        of_run.add(format!("{topic} {partition} {payload}"));
-        async move {
-            if payload == "stuck" {
-                pending::<()>().await;
-            }
-        }
-    });
-    (run, notes)
 }
 
 /// Waits until it is read where the partitions of an assignment begin, which takes a second for each of the slow broker.

@@ -6,25 +6,14 @@ use std::future::pending;
 use std::time::Duration;
 
 use common::{
-    Cluster, Notes, Run, builder, cluster, create, lead, of_brokers, produce, produce_to,
+    Cluster, Notes, Run, builder, cluster, create, lead, noting, of_brokers, produce, produce_to,
     round_trip, run, text, two_brokers, until,
 };
-use keyqueue_kafka::{Builder, PartitionStatus, Record, Room};
+use keyqueue_kafka::{PartitionStatus, Record, Room};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::time::sleep;
-
-fn noting(builder: Builder) -> (Run, Notes) {
-    let notes = Notes::default();
-    let of_run = notes.clone();
-    let run = run(builder, move |record: Record| {
-        let payload = text(record.payload());
-        of_run.add(format!("{} {payload}", record.partition()));
-        async {}
-    });
-    (run, notes)
-}
 
 fn partitions(run: &Run) -> Vec<PartitionStatus> {
     run.consumer.status().partitions
@@ -61,7 +50,8 @@ async fn a_partition_without_a_leader_holds_up_no_other_one() {
         assert_eq!((ended.finished, ended.uncommitted), (5, 0));
         let mut all = notes.all();
         all.sort_unstable();
-        assert_eq!(all, ["0 1", "0 2", "1 2", "2 1", "2 2"]);
+        let expected = ["0 1", "0 2", "1 2", "2 1", "2 2"];
+        assert_eq!(all, expected.map(|note| format!("topic {note}")));
     }
 }
 
@@ -117,31 +107,6 @@ async fn a_partition_that_has_not_begun_can_be_given_back() {
     last.end().await.expect("no error");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
-async fn a_group_that_begins_at_the_end_gets_what_comes_while_it_has_no_member() {
-    // As librdkafka reads it.
-    for end in ["latest", "Largest", "END"] {
-        let cluster = cluster(2);
-        produce(&cluster, &[(Some("a"), Some("before"))]).await;
-        let settings = || builder(&cluster).set("auto.offset.reset", end);
-        let (first, notes) = noting(settings());
-        until("it is assigned", || partitions(&first).len() == 2).await;
-        first.end().await.expect("no error");
-        for partition in 0..2 {
-            produce_to(&cluster, partition, &[(Some("a"), Some("between"))]).await;
-        }
-        let (second, of_second) = noting(settings());
-        until("both", || of_second.len() == 2).await;
-        second.end().await.expect("no error");
-        let mut all = of_second.all();
-        all.sort_unstable();
-        assert_eq!(
-            (notes.len(), all),
-            (0, vec!["0 between".into(), "1 between".into()])
-        );
-    }
-}
-
 /// A log of ten records in a group that has committed an offset far behind them.
 async fn beyond_the_log() -> Cluster {
     let cluster = cluster(1);
@@ -161,17 +126,34 @@ async fn beyond_the_log() -> Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
-async fn a_group_whose_offset_is_out_of_range_gets_what_comes_while_it_has_no_member() {
-    let cluster = beyond_the_log().await;
-    let settings = || builder(&cluster).set("auto.offset.reset", "latest");
-    let (first, notes) = noting(settings());
-    until("it is assigned", || partitions(&first).len() == 1).await;
-    first.end().await.expect("no error");
-    produce(&cluster, &[(Some("a"), Some("between")); 5]).await;
-    let (second, of_second) = noting(settings());
-    until("all", || of_second.len() == 5).await;
-    second.end().await.expect("no error");
-    assert_eq!((notes.len(), of_second.len()), (0, 5));
+async fn a_group_that_begins_at_the_end_gets_what_comes_while_it_has_no_member() {
+    // As librdkafka reads it; and whether the group has committed an offset, which is out of range.
+    for (end, has_offset) in [
+        ("latest", false),
+        ("Largest", false),
+        ("END", false),
+        ("latest", true),
+    ] {
+        let (cluster, count) = match has_offset {
+            true => (beyond_the_log().await, 1),
+            false => (cluster(2), 2),
+        };
+        produce(&cluster, &[(Some("a"), Some("before"))]).await;
+        let settings = || builder(&cluster).set("auto.offset.reset", end);
+        let (first, notes) = noting(settings());
+        until("it is assigned", || partitions(&first).len() == count).await;
+        first.end().await.expect("no error");
+        for partition in (0..).take(count) {
+            produce_to(&cluster, partition, &[(Some("a"), Some("between"))]).await;
+        }
+        let (second, of_second) = noting(settings());
+        until("all", || of_second.len() == count).await;
+        second.end().await.expect("no error");
+        let mut all = of_second.all();
+        all.sort_unstable();
+        let expected = (0..count).map(|partition| format!("topic {partition} between"));
+        assert_eq!((notes.len(), all), (0, expected.collect()));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7

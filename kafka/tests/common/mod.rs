@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::HashSet;
+use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -298,6 +299,23 @@ impl RateLimiter<Place> for Knows {
     fn num_requeues(&self, _: &Place) -> u32 {
         0
     }
+}
+
+/// Runs handlers that note the topic, the partition and the payload, and never end if that is `stuck`.
+pub(crate) fn noting(builder: Builder) -> (Run, Notes) {
+    let notes = Notes::default();
+    let of_run = notes.clone();
+    let run = run(builder, move |record: Record| {
+        let (topic, partition) = (record.topic(), record.partition());
+        let payload = text(record.payload());
+        of_run.add(format!("{topic} {partition} {payload}"));
+        async move {
+            if payload == "stuck" {
+                pending::<()>().await;
+            }
+        }
+    });
+    (run, notes)
 }
 
 /// Waits until a condition holds.
