@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{Intake, Running, Start, Tenure};
+use super::{Intake, Running, Snapshot, Start, Tenure};
 use crate::OrderBy;
 use crate::bell::Bell;
 use crate::lease::Lease;
@@ -158,7 +158,7 @@ proptest! {
         for by_key in [false, true] {
             let tenure = tenure(by_key, None, None);
             let records: Vec<_> = (100..200).map(|offset| record(&tenure, offset, offset % 7)).collect();
-            records.iter().for_each(|record| _ = tenure.begin_one(record));
+            tenure.begin(&records);
             records.iter().filter(|record| record.offset % 7 > 2).for_each(|record| _ = tenure.finish(record));
             for how in [Metadata::Wide(4096), Metadata::Ascii(4096)] {
                 let Some(snapshot) = tenure.snapshot(how, true, false) else { continue };
@@ -182,29 +182,28 @@ proptest! {
     }
 }
 
-/// A tenure with the records 0 to 9 of a key, of which those from 3 on are finished, and what it would commit.
-fn some_finished() -> (u64, Stored) {
+/// The last snapshot of a tenure.
+fn last(tenure: &Tenure) -> Snapshot {
+    let snapshot = tenure.snapshot(Metadata::default(), true, false);
+    snapshot.expect("something has changed")
+}
+
+/// What is stored of a tenure with the records 0 to 9 of a key, of which those from 3 on are finished.
+fn some_finished() -> Stored {
     let before = tenure(false, None, None);
     let records: Vec<_> = (0..10).map(|offset| record(&before, offset, 1)).collect();
-    records
-        .iter()
-        .for_each(|record| _ = before.begin_one(record));
-    records[3..]
-        .iter()
-        .for_each(|record| _ = before.finish(record));
-    let snapshot = before
-        .snapshot(Metadata::default(), true, false)
-        .expect("something has changed");
-    let stored = metadata::read(0, &snapshot.written.text).expect("it was written");
-    (0, stored)
+    before.begin(&records);
+    let finished = records[3..].iter();
+    finished.for_each(|record| _ = before.finish(record));
+    metadata::read(0, &last(&before).written.text).expect("it was written")
 }
 
 #[test] // R1
 fn metadata_about_another_log_is_not_believed() {
-    let (base, stored) = some_finished();
+    let stored = some_finished();
     // What the record at 5 is, after this first one.
     let then = |offset, key: Option<&[u8]>, payload: &[u8]| {
-        let tenure = tenure(false, Some(base), Some(stored.clone()));
+        let tenure = tenure(false, Some(0), Some(stored.clone()));
         let first = Arc::new(Inner::of(
             &tenure,
             offset,
@@ -226,8 +225,7 @@ fn metadata_about_another_log_is_not_believed() {
 
 #[test] // R1
 fn a_log_that_begins_below_the_offset_is_read_from_there() {
-    let (_, stored) = some_finished();
-    let tenure = tenure(false, Some(1000), Some(stored));
+    let tenure = tenure(false, Some(1000), Some(some_finished()));
     for offset in 0..3 {
         assert_eq!(tenure.begin_one(&record(&tenure, offset, 1)), Intake::New);
     }
@@ -254,9 +252,7 @@ fn a_record_that_comes_late_is_seen() {
 fn what_a_revocation_finds_waiting_is_unfinished_and_then_gives_its_room_back() {
     let tenure = tenure(false, Some(0), None);
     let records: Vec<_> = (0..10).map(|offset| record(&tenure, offset, 1)).collect();
-    records
-        .iter()
-        .for_each(|record| _ = tenure.begin_one(record));
+    tenure.begin(&records);
     let running = Running::enter(&*tenure).expect("it runs");
     assert_eq!((tenure.held().0, tenure.running()), (10, 1));
     tenure.revoke();
@@ -265,9 +261,7 @@ fn what_a_revocation_finds_waiting_is_unfinished_and_then_gives_its_room_back() 
     assert!(tenure.finish(&records[4]));
     drop(running);
     assert_eq!(tenure.running(), 0);
-    let last = tenure
-        .snapshot(Metadata::default(), true, false)
-        .expect("something has changed");
+    let last = last(&tenure);
     assert_eq!(last.offset, 0);
     assert!(metadata::read(0, &last.written.text).is_some());
     assert_eq!(tenure.clear().len(), 9);
@@ -280,18 +274,13 @@ fn what_is_written_by_key_is_short() {
     let records: Vec<_> = (0..10_000)
         .map(|offset| record(&tenure, offset, 1 + offset * 7 % 200))
         .collect();
-    records
-        .iter()
-        .for_each(|record| _ = tenure.begin_one(record));
+    tenure.begin(&records);
     let is_stuck = |record: &&Arc<Inner>| record.offset * 7 % 200 < 10;
     records
         .iter()
         .filter(|record| !is_stuck(record))
         .for_each(|record| _ = tenure.finish(record));
-    let written = tenure
-        .snapshot(Metadata::default(), true, false)
-        .expect("something has changed")
-        .written;
+    let written = last(&tenure).written;
     assert_eq!(written.left_out, 0);
     assert!(
         written.text.chars().count() < 50,
