@@ -196,14 +196,6 @@ mod tests {
         fn len(&self) -> Result<usize, Refused> {
             Ok(100)
         }
-
-        fn capacity(&self) -> Option<usize> {
-            None
-        }
-
-        fn lost(&self) -> u64 {
-            0
-        }
     }
 
     #[test] // X5

@@ -58,10 +58,6 @@ impl Partitioned for Kafka {
         format!("group {}", self.consumer.status().group)
     }
 
-    fn is_connected(&self) -> bool {
-        true
-    }
-
     fn look(&self) -> Result<Partitions, Refused> {
         let mut status = self.consumer.status();
         let of = &mut status.partitions;
@@ -142,14 +138,6 @@ impl LetterStore for Letters {
 
     fn len(&self) -> Result<usize, Refused> {
         Ok(self.read().map_err(refused)?.len())
-    }
-
-    fn capacity(&self) -> Option<usize> {
-        None
-    }
-
-    fn lost(&self) -> u64 {
-        0
     }
 }
 

@@ -40,10 +40,14 @@ pub(crate) trait LetterStore: Send + Sync {
     fn len(&self) -> Result<usize, Refused>;
 
     /// Returns how many letters it can keep. `None`: any number.
-    fn capacity(&self) -> Option<usize>;
+    fn capacity(&self) -> Option<usize> {
+        None
+    }
 
     /// Returns how many letters it has not kept.
-    fn lost(&self) -> u64;
+    fn lost(&self) -> u64 {
+        0
+    }
 }
 
 /// Calls `f` with the letters that match, from a number on, until it returns that it has enough, or the time is over. Returns

@@ -222,14 +222,6 @@ impl LetterStore for Nats {
         let count = self.wait(dead_letter::count(&self.client, &self.config))?;
         Ok(usize::try_from(count.unwrap_or(0)).unwrap_or(usize::MAX))
     }
-
-    fn capacity(&self) -> Option<usize> {
-        None
-    }
-
-    fn lost(&self) -> u64 {
-        0
-    }
 }
 
 fn row(letter: &dead_letter::Letter, most: usize) -> Letter {

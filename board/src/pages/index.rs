@@ -231,10 +231,6 @@ mod tests {
             String::new()
         }
 
-        fn is_connected(&self) -> bool {
-            true
-        }
-
         fn look(&self) -> Result<Partitions, Refused> {
             self.0.wait();
             Ok(Partitions::default())
