@@ -43,6 +43,10 @@ where
 
     fn row(&self, key: &KeySnapshot<'_, K, V>, at: Cursor, most: usize) -> Row {
         let failure = self.failures.as_ref().and_then(|all| all.of(key));
+        let value = self
+            .value
+            .as_ref()
+            .and_then(|format| key.with_value(|waits| Some(text::shown(waits?, &**format, most))));
         Row {
             key: text::shown(key.key(), &*self.key, most),
             id: self.id(key.key()),
@@ -55,7 +59,7 @@ where
             requeues: key.requeues(),
             attempt: failure.as_ref().map(|failure| failure.attempt),
             error: failure.map(|failure| text::cut(&failure.error, most)),
-            value: self.value.as_ref().and_then(|text| text(key, most)),
+            value,
         }
     }
 
@@ -267,9 +271,8 @@ where
             Task::DropKey(key) => {
                 let dropped = self.with_key(&queue, key, FIND, |key, _| {
                     let cancelled = queue.cancel(key.key());
-                    let take = self.take.as_ref();
-                    let dropped = take.is_some_and(|take| take(&queue, key.key())) || cancelled;
-                    dropped.then(|| text::shown(key.key(), &*self.key, text::IN_TABLE))
+                    let taken = self.value.is_some() && queue.remove(key.key()).is_some();
+                    (taken || cancelled).then(|| text::shown(key.key(), &*self.key, text::IN_TABLE))
                 });
                 let dropped = dropped.ok_or(Refused::NoKey)?;
                 dropped.map(Done::one).ok_or(Refused::NothingToDrop)

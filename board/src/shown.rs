@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use keyqueue::WorkQueue;
 use keyqueue::worker::{DeadLetters, Failures};
-use keyqueue::{KeySnapshot, WorkQueue};
 
 use crate::letters::{Kept, LetterStore};
 use crate::rows::Group;
@@ -47,21 +47,14 @@ const GROUPS: usize = 100;
 pub struct Shown<K, V, S> {
     pub(crate) queue: Weak<WorkQueue<K, V, S>>,
     pub(crate) key: Arc<Format<K>>,
-    pub(crate) value: Option<Box<ValueText<K, V>>>,
-    pub(crate) take: Option<Box<TakeValue<K, V, S>>>,
+    /// `None`: values are not shown, and not taken back.
+    pub(crate) value: Option<Arc<Format<V>>>,
     pub(crate) groups: Option<Box<dyn GroupsOf<K, V, S>>>,
     pub(crate) letters: Option<Box<dyn LetterStore>>,
     pub(crate) failures: Option<Failures<K, V>>,
     /// Makes ids of keys.
     pub(crate) ids: RandomState,
 }
-
-/// Returns the text of the value that waits, of at most this many bytes.
-pub(crate) type ValueText<K, V> =
-    dyn Fn(&KeySnapshot<'_, K, V>, usize) -> Option<String> + Send + Sync;
-
-/// Takes the value of a key back, and returns whether there was one.
-pub(crate) type TakeValue<K, V, S> = dyn Fn(&WorkQueue<K, V, S>, &K) -> bool + Send + Sync;
 
 /// The groups of a queue, whose type the board does not know.
 pub(crate) trait GroupsOf<K, V, S>: Send + Sync {
@@ -122,7 +115,6 @@ where
             queue: Arc::downgrade(queue),
             key: Arc::new(key),
             value: None,
-            take: None,
             groups: None,
             letters: None,
             failures: None,
@@ -190,12 +182,7 @@ where
         if let Some(letters) = letters {
             self = self.kept(letters, Some(Arc::clone(&value)));
         }
-        self.value = Some(Box::new(move |key, most| {
-            key.with_value(|waits| Some(text::shown(waits?, &*value, most)))
-        }));
-        self.take = Some(Box::new(|queue: &WorkQueue<K, V, S>, key: &K| {
-            queue.remove(key).is_some()
-        }));
+        self.value = Some(value);
         self
     }
 }
