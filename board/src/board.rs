@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::bulk::LastJob;
 use crate::error::NameError;
@@ -46,8 +46,8 @@ pub(crate) struct Registry {
     pub(crate) hosts: Mutex<Vec<String>>,
     /// What was done, by the token of the browser that is to be told, the oldest first.
     said: Mutex<VecDeque<(String, String)>>,
-    /// Live pages that are open now.
-    pub(crate) viewers: std::sync::atomic::AtomicUsize,
+    /// Has a permit for each further live page.
+    pub(crate) viewers: OnceLock<Arc<Semaphore>>,
     /// Whether live pages are to end.
     pub(crate) closed: watch::Sender<bool>,
 }

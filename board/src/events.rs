@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,8 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_core::Stream;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
-use crate::Board;
 use crate::pages::{Problem, View};
 use crate::web::{Context, blocking};
 
@@ -35,26 +33,6 @@ fn pause(asks_servers: bool, usual: Duration) -> Duration {
         false => INTERVAL.max(usual * SHARE),
         // A look waits for the server, so its time says nothing about the work. A page of letters may have megabytes.
         true => 5 * INTERVAL,
-    }
-}
-
-/// Counts a live page while it is open.
-struct Viewer(Board);
-
-impl Viewer {
-    fn new(board: &Board) -> Option<Self> {
-        let viewers: &AtomicUsize = &board.0.viewers;
-        // Ordering: Relaxed, here and below; a count that nothing else depends on.
-        let counted = viewers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-            (count < VIEWERS).then_some(count + 1)
-        });
-        counted.is_ok().then(|| Viewer(board.clone()))
-    }
-}
-
-impl Drop for Viewer {
-    fn drop(&mut self) {
-        self.0.0.viewers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -82,7 +60,9 @@ pub(crate) fn stream(
     context: Arc<Context>,
     view: impl Fn(&Context) -> Result<View, Problem> + Send + Sync + 'static,
 ) -> Response {
-    let Some(viewer) = Viewer::new(&context.board) else {
+    let viewers = &context.board.0.viewers;
+    let viewers = viewers.get_or_init(|| Arc::new(Semaphore::new(VIEWERS)));
+    let Ok(viewer) = Arc::clone(viewers).try_acquire_owned() else {
         return Problem::no_live_page("Too many live pages are open.").into_response();
     };
     let Ok(runtime) = Handle::try_current() else {
