@@ -1,14 +1,12 @@
 //! Live pages: the live part of a view, again and again, as server-sent events.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_core::Stream;
+use futures_util::stream;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -42,19 +40,6 @@ fn without_pictures(html: &str) -> (&str, &str) {
     (before, rest.rsplit("</figure>").next().unwrap_or_default())
 }
 
-struct Events(mpsc::Receiver<Event>);
-
-impl Stream for Events {
-    type Item = Result<Event, Infallible>;
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut TaskContext<'_>,
-    ) -> Poll<Option<Self::Item>> {
-        self.0.poll_recv(context).map(|event| event.map(Ok))
-    }
-}
-
 /// Responds with a stream that ends when the browser leaves, or when there is nothing to see any more.
 pub(crate) fn stream(
     context: Arc<Context>,
@@ -68,7 +53,7 @@ pub(crate) fn stream(
     let Ok(runtime) = Handle::try_current() else {
         return Problem::no_live_page("Live pages need a tokio runtime.").into_response();
     };
-    let (to, events) = mpsc::channel(1);
+    let (to, mut events) = mpsc::channel(1);
     let view = Arc::new(view);
     let mut closed = context.board.0.closed.subscribe();
     let looks = async move {
@@ -127,5 +112,9 @@ pub(crate) fn stream(
             _ = closed.wait_for(|closed| *closed) => {}
         }
     });
-    Sse::new(Events(events)).into_response()
+    let events = stream::poll_fn(move |context| {
+        let event = events.poll_recv(context);
+        event.map(|event| event.map(Ok::<_, Infallible>))
+    });
+    Sse::new(events).into_response()
 }
