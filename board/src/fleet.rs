@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::board::lock;
 use crate::bulk::LastJob;
 use crate::letters::LetterStore;
-use crate::place::{Kind, Place};
+use crate::place::Place;
 use crate::source::{Done, KeyId, Refused, Task};
 
 /// Viewers share a look for this long.
@@ -32,7 +32,7 @@ pub(crate) trait Partitioned: Send + Sync {
         ""
     }
 
-    /// Returns the dead letters, or where they are.
+    /// As [`Place::letters`].
     fn letters(&self) -> Result<&dyn LetterStore, String>;
 
     fn replaces_newer(&self) -> bool {
@@ -136,12 +136,8 @@ impl Fleet {
 }
 
 impl Place for Fleet {
-    fn letter_store(&self) -> Option<&dyn LetterStore> {
-        self.source.letters().ok()
-    }
-
-    fn no_letters(&self, _: Kind) -> String {
-        self.source.letters().err().unwrap_or_default()
+    fn letters(&self) -> Result<&dyn LetterStore, String> {
+        self.source.letters()
     }
 
     fn last_job(&self) -> &LastJob {

@@ -54,16 +54,8 @@ pub(crate) fn mark() -> String {
 }
 
 pub(crate) trait Place: Send + Sync {
-    /// Returns the dead letters; `None` if the board does not know them, or there are none.
-    fn letter_store(&self) -> Option<&dyn LetterStore>;
-
-    /// Returns why there are none, or where they are.
-    fn no_letters(&self, kind: Kind) -> String {
-        format!(
-            "The board does not know the dead letters of this {}.",
-            kind.name()
-        )
-    }
+    /// Returns the dead letters, or why there are none, or where they are.
+    fn letters(&self) -> Result<&dyn LetterStore, String>;
 
     /// The last action on all of them.
     fn last_job(&self) -> &LastJob;
@@ -90,7 +82,7 @@ pub(crate) trait Place: Send + Sync {
     fn act(&self, task: &Task) -> Result<Done, Refused> {
         let done = match task {
             Task::Letters(verb, which) => {
-                let store = self.letter_store().ok_or(Refused::NoLetters)?;
+                let store = self.letters().map_err(|_| Refused::NoLetters)?;
                 bulk::act(store, self.last_job(), *verb, which)
             }
             Task::StopLetters(number) => bulk::stop(self.last_job(), *number),
@@ -107,7 +99,7 @@ pub(crate) trait Place: Send + Sync {
         Ok(Some(match task {
             Task::Letters(Verb::PutBack, Which::These(ids)) if ids.len() == 1 => return Ok(None),
             Task::Letters(verb, which) => {
-                let store = self.letter_store().ok_or(Refused::NoLetters)?;
+                let store = self.letters().map_err(|_| Refused::NoLetters)?;
                 let what = match which {
                     Which::These(ids) if ids.len() == 1 => {
                         format!(
@@ -161,8 +153,9 @@ pub(crate) trait Place: Send + Sync {
 }
 
 impl Place for Entry {
-    fn letter_store(&self) -> Option<&dyn LetterStore> {
-        self.source.letter_store()
+    fn letters(&self) -> Result<&dyn LetterStore, String> {
+        let why = "The board does not know the dead letters of this queue.";
+        self.source.letter_store().ok_or_else(|| why.into())
     }
 
     fn last_job(&self) -> &LastJob {

@@ -26,16 +26,13 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let place = found(at, at.board.place(at.kind, name), name)?;
     let search = &*at.params.search;
     let wanted = at.wanted(Listed::All)?;
-    let (live, json) = match place.letter_store() {
-        None => {
-            let why = place.no_letters(at.kind);
-            (html! { p { (why) } }, serde_json::Value::Null)
-        }
-        Some(store) if at.params.group == "error" => {
+    let (live, json) = match place.letters() {
+        Err(why) => (html! { p { (why) } }, serde_json::Value::Null),
+        Ok(store) if at.params.group == "error" => {
             let (errors, is_partial) = letters::errors(store, &wanted)?;
             (grouped(at, &errors, is_partial), json(&errors))
         }
-        Some(store) => {
+        Ok(store) => {
             let letters = letters::page(store, &wanted)?;
             let job = lock(place.last_job()).clone();
             (
@@ -215,7 +212,7 @@ fn bar(at: &Context, name: &str, job: &Job) -> Markup {
 pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
     let place = found(at, at.board.place(at.kind, name), name)?;
     let id = act::letter("id", &at.segment(4))?;
-    let store = place.letter_store().ok_or(Refused::NoLetters)?;
+    let store = place.letters().map_err(|_| Refused::NoLetters)?;
     let letter = letters::one(store, id)?;
     let live = html! {
         h2 { "Key" }
