@@ -54,13 +54,13 @@ pub(crate) trait LetterStore: Send + Sync {
 /// the number from which on it has not looked.
 fn visit(
     store: &dyn LetterStore,
-    wanted: &Wanted,
-    mut next: Option<u64>,
+    search: &str,
+    within: Duration,
+    from: u64,
     step: usize,
     mut f: impl FnMut(Letter) -> bool,
 ) -> Result<Option<u64>, Refused> {
-    let end = Instant::now() + wanted.within;
-    let search = &*wanted.search;
+    let (end, mut next) = (Instant::now() + within, Some(from));
     while let Some(from) = next
         && Instant::now() < end
     {
@@ -88,15 +88,16 @@ pub(crate) fn page(store: &dyn LetterStore, wanted: &Wanted) -> Result<Letters, 
         ..Letters::default()
     };
     let rows = &mut letters.rows;
+    let (search, within, max) = (&*wanted.search, wanted.within, wanted.max);
     let Some(sort) = wanted.sort else {
-        letters.next = visit(store, wanted, Some(wanted.from), wanted.max, |letter| {
+        letters.next = visit(store, search, within, wanted.from, max, |letter| {
             rows.push(letter.brief());
-            rows.len() >= wanted.max
+            rows.len() >= max
         })?;
         return Ok(letters);
     };
-    let (mut first, mut sorted) = (First::new(wanted.skipped() + wanted.max), 0);
-    let left = visit(store, wanted, Some(0), STEP, |letter| {
+    let (mut first, mut sorted) = (First::new(wanted.skipped() + max), 0);
+    let left = visit(store, search, within, 0, STEP, |letter| {
         sorted += 1;
         first.push(place(&letter, sort), letter.brief());
         false
@@ -123,7 +124,8 @@ pub(crate) fn errors(
     wanted: &Wanted,
 ) -> Result<(Vec<Errors>, bool), Refused> {
     let mut found: HashMap<String, (usize, SystemTime)> = HashMap::new();
-    let left = visit(store, wanted, Some(0), STEP, |letter| {
+    let (search, within) = (&*wanted.search, wanted.within);
+    let left = visit(store, search, within, 0, STEP, |letter| {
         let (count, last) = found.entry(alike(&letter)).or_insert((0, letter.last));
         (*count, *last) = (*count + 1, letter.last.max(*last));
         found.len() >= ERRORS
@@ -172,17 +174,12 @@ pub(crate) fn count(
     search: &str,
     within: Duration,
 ) -> Result<(usize, Upto), Refused> {
-    let end = Instant::now() + within;
-    let (mut count, mut from, mut upto) = (0, 0, (0, 0));
-    while Instant::now() < end {
-        let page = store.page(from, STEP, text::WHOLE)?;
-        let Some(last) = page.last() else { break };
-        from = last.id.number.saturating_add(1);
-        for letter in page.iter().filter(|letter| letter.matches(search)) {
-            count += 1;
-            upto = (letter.id.number, letter.nanos().max(upto.1));
-        }
-    }
+    let (mut count, mut upto) = (0, (0, 0));
+    visit(store, search, within, 0, STEP, |letter| {
+        count += 1;
+        upto = (letter.id.number, letter.nanos().max(upto.1));
+        false
+    })?;
     Ok((count, upto))
 }
 
