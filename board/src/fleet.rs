@@ -1,6 +1,7 @@
 //! What has partitions: a fleet of replicas, or a consumer of Kafka. They differ in where a look comes from, and in what a row of
 //! their table has.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,7 @@ pub(crate) enum Cell {
     Text(Option<String>),
     Time(Option<Duration>),
     /// Whether it is a problem.
-    State(&'static str, bool),
+    State(Cow<'static, str>, bool),
 }
 
 impl Cell {
@@ -77,7 +78,7 @@ impl Cell {
             Cell::Number(number) => (*number).into(),
             Cell::Text(text) => text.clone().into(),
             Cell::Time(time) => time.map(|time| time.as_secs_f64()).into(),
-            Cell::State(state, _) => (*state).into(),
+            Cell::State(state, _) => state.clone().into(),
         }
     }
 }

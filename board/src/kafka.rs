@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use keyqueue_kafka::dead_letter::{self, Letters};
-use keyqueue_kafka::{Consumer, Doing, Error, PartitionStatus};
+use keyqueue_kafka::{Consumer, Error, PartitionStatus};
 use serde_json::Value;
 
 use crate::fleet::{Cell, Column, Partitioned, Partitions};
@@ -209,13 +209,9 @@ fn cells(of: &PartitionStatus) -> Vec<Cell> {
     });
     let is_stalled = oldest.is_some_and(|oldest| oldest.is_stalled);
     let doing = match oldest.map(|oldest| oldest.doing) {
-        _ if of.is_leaving => "given back",
-        None => "idle",
-        Some(Doing::Waiting) => "waits",
-        Some(Doing::Running) => "runs",
-        Some(Doing::BackingOff) => "waits for a retry",
-        Some(Doing::Unburied) => "waits for its dead letter",
-        Some(_) => "unknown",
+        _ if of.is_leaving => "given back".into(),
+        None => "idle".into(),
+        Some(doing) => doing.to_string().into(),
     };
     vec![
         Cell::Text(Some(of.topic.clone())),

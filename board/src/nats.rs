@@ -160,10 +160,10 @@ fn cells(of: &Partition) -> Vec<Cell> {
     vec![
         Cell::Number(Some(of.partition.into())),
         Cell::Text(owner.map(|owner| owner.replica.clone())),
-        Cell::State(session(owner), !of.is_owned()),
+        Cell::State(session(owner).into(), !of.is_owned()),
         Cell::Time(owner.and_then(|owner| owner.renewed_ago)),
         match of.messages {
-            None => Cell::State("no stream", true),
+            None => Cell::State("no stream".into(), true),
             messages => Cell::Number(messages),
         },
         Cell::Number(consumer.map(|of| of.unacknowledged)),
