@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::bulk::LastJob;
 use crate::error::NameError;
-use crate::events::FIRST;
+use crate::events::{FIRST, SHARE};
 use crate::fleet::{Fleet, Partitioned};
 use crate::history::{History, INTERVAL, Sample};
 use crate::place::{self, Kind, Place};
@@ -24,8 +24,6 @@ use crate::web;
 
 /// The longest name of a queue, in bytes.
 const LONGEST_NAME: usize = 200;
-/// A look at all keys takes at most one part in this many of a processor's time.
-const SHARE: u32 = 150;
 /// A look at all keys of a queue takes no longer than this.
 const ALL: Duration = Duration::from_secs(1);
 /// What was done is kept for so many browsers that have not loaded a page since.

@@ -19,8 +19,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// After this time a page that has not changed says so, and one that is not looked at says that the server is there: proxies
 /// end connections that are silent, and the page says when it is old.
 const SILENCE: Duration = Duration::from_secs(5);
-/// A live page takes at most one part in this many of a processor's time.
-const SHARE: u32 = 150;
+/// A live page takes at most one part in this many of a processor's time, and so do looks at all keys of a queue.
+pub(crate) const SHARE: u32 = 150;
 /// What a look is taken to need at first. It is taken to need twice as long as before at most, so that one that other threads
 /// have held up does not count as work.
 pub(crate) const FIRST: Duration = Duration::from_millis(10);
