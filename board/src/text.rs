@@ -46,9 +46,9 @@ impl Write for Beginning {
     }
 }
 
-/// Returns the text of a value, and whether there is more of it. A formatter that panics or fails does not get further
+/// Returns the text of a value as it is shown, with `…` if there is more. A formatter that panics or fails does not get further
 /// than this.
-pub(crate) fn beginning<T>(of: &T, format: &Format<T>, most: usize) -> (String, bool) {
+pub(crate) fn shown<T>(of: &T, format: &Format<T>, most: usize) -> String {
     let mut beginning = Beginning {
         text: String::new(),
         most,
@@ -62,12 +62,7 @@ pub(crate) fn beginning<T>(of: &T, format: &Format<T>, most: usize) -> (String, 
         Ok(Err(_)) if !beginning.is_cut => beginning.text.push_str("(its text failed)"),
         Ok(_) => {}
     }
-    (beginning.text, beginning.is_cut)
-}
-
-/// Returns the text of a value as it is shown, with `…` if there is more.
-pub(crate) fn shown<T>(of: &T, format: &Format<T>, most: usize) -> String {
-    let (text, is_cut) = beginning(of, format, most);
+    let Beginning { text, is_cut, .. } = beginning;
     let mut shown = match most {
         LINES => text.split('\n').map(visible).collect::<Vec<_>>().join("\n"),
         _ => visible(&text),
