@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Problem, View, foreign, maybe, number_that};
+use super::{Problem, View, foreign, maybe};
 use crate::fleet::{Cell, Partitions};
 use crate::text;
 use crate::web::Context;
@@ -24,7 +24,7 @@ fn live(found: &Partitions) -> Markup {
     html! {
         @for note in &found.notes { p { (note) } }
         dl.numbers {
-            @for (what, number, is_bad) in &found.numbers { (number_that(*is_bad, what, &number.to_string())) }
+            @for (what, number, is_bad) in &found.numbers { div.bad[*is_bad] { dt { (what) } dd { (number) } } }
         }
         div.scroll { table {
             caption { (found.caption) }

@@ -3,12 +3,14 @@
 use keyqueue::Listed;
 use maud::{Markup, html};
 
-use super::{Problem, View, button, foreign, found, heading, json, maybe, named, pager, path};
+use super::{
+    Problem, View, button, foreign, found, heading, json, maybe, named, number, pager, path,
+};
 use crate::policy::Action;
 use crate::rows::Row;
 use crate::source::{KeyId, Refused};
 use crate::text;
-use crate::web::{Context, LOOK, ROWS, number};
+use crate::web::{self, Context, LOOK, ROWS};
 
 const LISTED: [(&str, &str, Listed); 4] = [
     ("all", "all", Listed::All),
@@ -153,7 +155,7 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
     let queue = found(at, at.board.queue(name), name)?;
     let id = KeyId {
         id: at.params.id.clone(),
-        at: number("at", &at.params.at)?,
+        at: web::number("at", &at.params.at)?,
     };
     if queue.source.summary().is_none() {
         return Err(Refused::Gone.into());
@@ -163,11 +165,11 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
         h2 { "Key" }
         pre { (foreign(&row.key)) }
         dl.numbers {
-            div { dt { "state" } dd { (state_of(&row)) } }
-            @if let Some(level) = row.level { div { dt { "level" } dd { (level) } } }
-            @if let Some(age) = row.held.or(row.age) { div { dt { "for" } dd { (super::time(age)) } } }
-            @if let Some(due) = row.due_in { div { dt { "due in" } dd { (super::time(due)) } } }
-            div { dt { "failures" } dd { (failures(&row)) } }
+            (number("state", state_of(&row)))
+            @if let Some(level) = row.level { (number("level", level)) }
+            @if let Some(age) = row.held.or(row.age) { (number("for", super::time(age))) }
+            @if let Some(due) = row.due_in { (number("due in", super::time(due))) }
+            (number("failures", failures(&row)))
         }
         @if let Some(error) = &row.error {
             h2 { "Last error" }

@@ -9,7 +9,7 @@ pub(crate) mod queue;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, Render, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub(crate) use problem::Problem;
@@ -329,13 +329,8 @@ fn plain_form(
 }
 
 /// One of the numbers at the head of a page.
-fn number(what: &str, number: &str) -> Markup {
-    number_that(false, what, number)
-}
-
-/// One of them that tells of a problem, if it does.
-fn number_that(is_bad: bool, what: &str, number: &str) -> Markup {
-    html! { div.bad[is_bad] { dt { (what) } dd { (number) } } }
+fn number(what: &str, number: impl Render) -> Markup {
+    html! { div { dt { (what) } dd { (number) } } }
 }
 
 /// Writes a number with what it counts: `1 letter`, `2 letters`.

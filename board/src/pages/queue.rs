@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use maud::{Markup, html};
 
-use super::{Problem, View, button, clock, foreign, form, found, json, keys, maybe, named};
+use super::{Problem, View, button, clock, foreign, form, found, json, keys, maybe, named, number};
 use crate::picture::pictures;
 use crate::policy::Action;
 use crate::rows::{Census, Group, Summary};
@@ -61,7 +61,6 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
 }
 
 fn numbers(summary: &Summary, census: &Census) -> Markup {
-    let number = |what: &str, count: usize| super::number(what, &count.to_string());
     html! {
         dl.numbers {
             (number("queued", summary.queued))
@@ -69,7 +68,7 @@ fn numbers(summary: &Summary, census: &Census) -> Markup {
             (number("delayed", census.delayed))
             @if let Some(letters) = summary.dead_letters { (number("dead letters", letters)) }
             @for (level, count) in census.levels.iter().enumerate() {
-                (number(&format!("level {level}"), *count))
+                (number(&format!("level {level}"), count))
             }
         }
     }
