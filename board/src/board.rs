@@ -15,11 +15,13 @@ use crate::error::NameError;
 use crate::events::{FIRST, SHARE};
 use crate::fleet::{Fleet, Partitioned};
 use crate::history::{History, INTERVAL, Sample};
+use crate::letters::LetterStore;
+use crate::live;
 use crate::place::{self, Kind, Place};
 use crate::policy::{Asked, Policy};
 use crate::rows::{Census, Summary};
 use crate::shown::Shown;
-use crate::source::Source;
+use crate::source::{Done, KeyId, Refused, Source, Task};
 use crate::web;
 
 /// The longest name of a queue, in bytes.
@@ -82,8 +84,8 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) source: Box<dyn Source>,
     /// No other queue has it, in this process or another one.
-    pub(crate) mark: String,
-    pub(crate) last_job: LastJob,
+    mark: String,
+    last_job: LastJob,
     seen: Mutex<Seen>,
     history: Mutex<History>,
 }
@@ -381,13 +383,36 @@ impl Entry {
         Some(census)
     }
 
-    /// Makes the next look a new one, after an action.
-    pub(crate) fn forget_census(&self) {
-        lock(&self.seen).last = None;
-    }
-
     pub(crate) fn with_history<R>(&self, read: impl FnOnce(&History) -> R) -> R {
         read(&lock(&self.history))
+    }
+}
+
+impl Place for Entry {
+    fn letters(&self) -> Result<&dyn LetterStore, String> {
+        let why = "The board does not know the dead letters of this queue.";
+        self.source.letter_store().ok_or_else(|| why.into())
+    }
+
+    fn last_job(&self) -> &LastJob {
+        &self.last_job
+    }
+
+    fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    fn key(&self, key: &KeyId) -> Result<String, Refused> {
+        let row = self.source.key(key, live::FIND).ok_or(Refused::NoKey)?;
+        Ok(row.key)
+    }
+
+    fn act_on_keys(&self, task: &Task) -> Result<Done, Refused> {
+        self.source.act(task)
+    }
+
+    fn forget(&self) {
+        lock(&self.seen).last = None;
     }
 }
 

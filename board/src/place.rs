@@ -4,10 +4,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-use crate::board::Entry;
 use crate::bulk::{self, LastJob};
 use crate::letters::{self, LetterStore, Verb};
-use crate::live;
 use crate::pages::counted;
 use crate::source::{Done, KeyId, Refused, Task, Which};
 use crate::text;
@@ -149,33 +147,5 @@ pub(crate) trait Place: Send + Sync {
             ),
             _ => return Ok(None),
         }))
-    }
-}
-
-impl Place for Entry {
-    fn letters(&self) -> Result<&dyn LetterStore, String> {
-        let why = "The board does not know the dead letters of this queue.";
-        self.source.letter_store().ok_or_else(|| why.into())
-    }
-
-    fn last_job(&self) -> &LastJob {
-        &self.last_job
-    }
-
-    fn mark(&self) -> &str {
-        &self.mark
-    }
-
-    fn key(&self, key: &KeyId) -> Result<String, Refused> {
-        let row = self.source.key(key, live::FIND).ok_or(Refused::NoKey)?;
-        Ok(row.key)
-    }
-
-    fn act_on_keys(&self, task: &Task) -> Result<Done, Refused> {
-        self.source.act(task)
-    }
-
-    fn forget(&self) {
-        self.forget_census();
     }
 }
