@@ -5,6 +5,7 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
+use servers::until;
 
 use crate::common::{HOUR, Site, assert_has, event, listed};
 use keyqueue_board::{Board, Shown};
@@ -89,15 +90,12 @@ async fn a_page_says_that_a_look_at_many_keys_is_older_than_the_page() {
     site.board.add("slow", slow).unwrap();
     site.queue().add("a/1".into());
     let held = site.queue().try_get().unwrap();
-    let mut page = site.get("/queues/q/slow").await;
-    for _ in 0..100 {
-        if page.text.contains("levels and groups are those of") {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        page = site.get("/queues/q/slow").await;
-    }
-    page.has("a/1 | levels and groups are those of 20");
+    until("an old look", async || {
+        let page = site.get("/queues/q/slow").await;
+        page.has("a/1");
+        page.text.contains("levels and groups are those of 20")
+    })
+    .await;
     drop(held);
 }
 
@@ -307,13 +305,10 @@ async fn live_pages_are_bounded_in_number() {
     }
     assert_eq!(open().await.status(), StatusCode::SERVICE_UNAVAILABLE);
     drop(pages);
-    for _ in 0..1000 {
-        if open().await.status() == StatusCode::OK {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("the places of pages that were left are not free again");
+    until("the places of pages that were left are free", async || {
+        open().await.status() == StatusCode::OK
+    })
+    .await;
 }
 
 #[tokio::test] // X2
@@ -322,16 +317,11 @@ async fn pictures_show_the_last_minutes_of_a_queue_that_is_recorded() {
     let board = site.board.clone();
     let record = tokio::spawn(async move { board.record().await });
     let mut page = site.get("/queues/q/mails").await;
-    for _ in 0..100 {
-        if page.text.contains('L')
-            && page.text.contains("path")
-            && page.text.matches('L').count() > 2
-        {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    until("pictures with lines", async || {
         page = site.get("/queues/q/mails").await;
-    }
+        page.text.contains("path") && page.text.matches('L').count() > 2
+    })
+    .await;
     page.has("Keys over the last five minutes | queued: 0 now");
     record.abort();
     #[cfg(feature = "metrics")]
