@@ -8,8 +8,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream;
-use axum::body::Body;
-use http::{Request, StatusCode};
+use http::StatusCode;
 use keyqueue_board::Action;
 use keyqueue_nats::{Config, Fleet, Producer, Verdict, create, dead_letter};
 use servers::nats::Server;
@@ -339,8 +338,8 @@ async fn a_server_that_is_away_is_named_in_time_and_a_live_page_goes_on() {
         );
         page.lacks("Bad Gateway</h1>");
     }
-    let request = Request::get("/queues/f/hooks").header("accept", "application/json");
-    let json = hooks.site.send(request.body(Body::empty()).unwrap()).await;
+    let json = [("accept", "application/json")];
+    let json = hooks.site.get_with("/queues/f/hooks", &json).await;
     assert!(json.json()["error"].as_str().unwrap().contains("WORK"));
     let refused = hooks.post("action=put_back&letter=1").await;
     assert_eq!(refused.status, StatusCode::BAD_GATEWAY);

@@ -36,6 +36,18 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    async fn of(response: Response<Body>) -> Self {
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        let (status, headers) = (parts.status, parts.headers);
+        Answer {
+            status,
+            headers,
+            text,
+        }
+    }
+
     /// Asserts that it has each of these texts: `one | another`.
     #[track_caller]
     pub(crate) fn has(&self, texts: &str) {
@@ -126,22 +138,27 @@ impl Site {
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
-        let response = self.app.clone().oneshot(request).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        let text = String::from_utf8(body.to_vec()).unwrap();
-        let (status, headers) = (parts.status, parts.headers);
-        Answer {
-            status,
-            headers,
-            text,
+        Answer::of(self.app.clone().oneshot(request).await.unwrap()).await
+    }
+
+    /// Asks for a page with these headers.
+    pub(crate) async fn ask(&self, path: &str, headers: &[(&str, &str)]) -> Response<Body> {
+        let mut request = Request::get(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
+        let request = request.body(Body::empty()).unwrap();
+        self.app.clone().oneshot(request).await.unwrap()
+    }
+
+    pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        Answer::of(self.ask(path, headers).await).await
     }
 
     /// Returns the id of the letter with this number, from the list at this path.
     pub(crate) async fn id(&self, list: &str, number: &str) -> String {
-        let request = Request::get(format!("{list}?format=json&from={number}"));
-        let letters = self.send(request.body(Body::empty()).unwrap()).await;
+        let list = format!("{list}?format=json&from={number}");
+        let letters = self.get_with(&list, &[]).await;
         let id = letters
             .status
             .is_success()
@@ -154,13 +171,9 @@ impl Site {
 
     /// Opens a live page.
     pub(crate) async fn stream(&self, path: &str, encoding: &str) -> Response<Body> {
-        let request = Request::get(path).header("accept", "text/event-stream");
-        let request = request.header("accept-encoding", encoding);
-        let response = self
-            .app
-            .clone()
-            .oneshot(request.body(Body::empty()).unwrap());
-        response.await.unwrap()
+        let accept = ("accept", "text/event-stream");
+        let headers = [accept, ("accept-encoding", encoding)];
+        self.ask(path, &headers).await
     }
 
     /// A path that ends with the number of a letter gets its id.
@@ -172,8 +185,7 @@ impl Site {
             }
             _ => path.to_owned(),
         };
-        let request = Request::get(path).header("x-user", user);
-        self.send(request.body(Body::empty()).unwrap()).await
+        self.get_with(&path, &[("x-user", user)]).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -181,8 +193,7 @@ impl Site {
     }
 
     pub(crate) async fn json(&self, path: &str) -> Value {
-        let request = Request::get(path).header("accept", "application/json");
-        let response = self.send(request.body(Body::empty()).unwrap()).await;
+        let response = self.get_with(path, &[("accept", "application/json")]).await;
         assert_eq!(response.status, StatusCode::OK, "{}", response.text);
         response.json()
     }

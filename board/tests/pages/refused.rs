@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use http::{Request, StatusCode};
 use keyqueue::WorkQueue;
 use keyqueue_board::{Action, Board, Shown};
@@ -119,9 +118,8 @@ async fn another_site_cannot_act_with_the_rights_of_a_browser() {
         "{cookie}"
     );
     // Behind TLS, no page without TLS can set it, and one that did is not read.
-    let request = Request::get("/queues/q/mails").header("x-forwarded-proto", "https");
-    let request = request.header("cookie", format!("keyqueue_board={token}"));
-    let page = site.send(request.body(Body::empty()).unwrap()).await;
+    let headers = [("x-forwarded-proto", "https"), own];
+    let page = site.get_with("/queues/q/mails", &headers).await;
     let secure = page.headers["set-cookie"].to_str().unwrap();
     assert!(
         secure.starts_with("__Host-keyqueue_board=") && secure.ends_with("; Secure"),
@@ -137,11 +135,7 @@ async fn another_site_cannot_act_with_the_rights_of_a_browser() {
 #[tokio::test] // X7
 async fn a_name_that_resolves_to_the_board_is_not_the_board() {
     let site = site().await;
-    let site = &site;
-    let ask = |host: &'static str| async move {
-        let request = Request::get("/queues/q/mails").header("host", host);
-        site.send(request.body(Body::empty()).unwrap()).await
-    };
+    let ask = async |host| site.get_with("/queues/q/mails", &[("host", host)]).await;
     let refused = ask("evil.test:8080").await;
     refused.has("does not know the name \"evil.test:8080\" | Board::hosts");
     refused.lacks("mails");
@@ -198,8 +192,8 @@ async fn a_bad_request_is_an_error_that_names_the_field_and_the_value() {
         assert_eq!(missing.status, StatusCode::NOT_FOUND, "{path}");
         missing.has("All queues");
     }
-    let request = Request::get("/queues/q/none").header("accept", "application/json");
-    let missing = site.send(request.body(Body::empty()).unwrap()).await;
+    let json = [("accept", "application/json")];
+    let missing = site.get_with("/queues/q/none", &json).await;
     assert_eq!(
         missing.json()["error"],
         "There is no queue \"none\" on the board."

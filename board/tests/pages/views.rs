@@ -1,8 +1,7 @@
 //! What each page shows.
 
 use axum::Router;
-use axum::body::Body;
-use http::{Request, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::json;
 use servers::until;
@@ -254,15 +253,14 @@ async fn a_live_page_sends_what_has_changed_and_ends_with_its_browser() {
     site.queue().add("a/1".into());
     let held = site.queue().try_get().unwrap();
     event(&mut body).await.has("a/1");
-    let once = Request::get("/queues/q/mails").header("accept", "text/x-live");
-    let once = site.send(once.body(Body::empty()).unwrap()).await;
+    let part = [("accept", "text/x-live")];
+    let once = site.get_with("/queues/q/mails", &part).await;
     once.has("a/1");
     once.lacks("<html");
     drop(held);
     site.queue = None;
     // What asks now and then is told that, too.
-    let once = Request::get("/queues/q/mails").header("accept", "text/x-live");
-    let once = site.send(once.body(Body::empty()).unwrap()).await;
+    let once = site.get_with("/queues/q/mails", &part).await;
     assert_eq!(once.status, StatusCode::OK);
     once.has("gone");
     once.lacks("<html");
