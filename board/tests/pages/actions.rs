@@ -5,17 +5,6 @@ use keyqueue::State;
 
 use crate::common::{HOUR, Site};
 
-async fn key_of(site: &Site, state: &str) -> (String, String) {
-    let keys = site
-        .json(&format!("/queues/q/mails/keys?state={state}"))
-        .await;
-    let row = &keys["rows"][0];
-    (
-        row["id"].as_str().unwrap().to_owned(),
-        row["at"].to_string(),
-    )
-}
-
 #[tokio::test] // X1 X3
 async fn a_letter_is_put_back_or_dropped() {
     let site = Site::new();
@@ -62,7 +51,7 @@ async fn all_letters_that_match_are_put_back_or_dropped_and_no_others() {
 async fn a_delayed_key_is_run_now_or_dropped() {
     let site = Site::new();
     site.queue().add_after("a/1".into(), HOUR);
-    let (id, at) = key_of(&site, "delayed").await;
+    let (id, at) = site.key_of("delayed").await;
     let fields = format!("action=run_now&id={id}&at={at}&back=keys");
     assert_eq!(site.post(&fields).await.status, StatusCode::SEE_OTHER);
     assert_eq!((site.queue().len(), site.queue().counts().delayed), (1, 0));
@@ -75,7 +64,7 @@ async fn a_delayed_key_is_run_now_or_dropped() {
     queued.has("a queued key without a value cannot be taken out");
 
     site.queue().add_after("a/2".into(), HOUR);
-    let (id, at) = key_of(&site, "delayed").await;
+    let (id, at) = site.key_of("delayed").await;
     site.post(&format!("action=drop_key&id={id}&at={at}")).await;
     assert!(site.queue().state("a/2").is_none());
     let gone = site.post("action=run_now&id=nothing&at=").await;

@@ -110,6 +110,12 @@ impl Site {
         }
     }
 
+    /// The same with the pages of another board.
+    pub(crate) fn of(board: &Board) -> Self {
+        let app = Router::new().nest("/queues", board.router());
+        Site { app, ..Self::new() }
+    }
+
     pub(crate) fn queue(&self) -> &Queue {
         self.queue.as_ref().unwrap()
     }
@@ -231,6 +237,14 @@ impl Site {
             .header("sec-fetch-site", "same-origin")
             .header("content-type", "application/x-www-form-urlencoded");
         self.send(request.body(form(&fields)).unwrap()).await
+    }
+
+    /// Returns the id of the first key of a list, and where it is.
+    pub(crate) async fn key_of(&self, state: &str) -> (String, String) {
+        let keys = format!("/queues/q/mails/keys?state={state}");
+        let row = &self.json(&keys).await["rows"][0];
+        let id = row["id"].as_str().unwrap().to_owned();
+        (id, row["at"].to_string())
     }
 
     /// Returns the keys of all pages of a list, and checks that no page has more than `most`.

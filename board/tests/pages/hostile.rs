@@ -161,8 +161,7 @@ async fn a_text_that_panics_concerns_its_own_place_alone() {
     });
     let board = Board::new();
     board.add("mails", shown).unwrap();
-    let app = axum::Router::new().nest("/queues", board.router());
-    let site = Site { app, ..Site::new() };
+    let site = Site::of(&board);
     site.get("/queues/q/mails/keys")
         .await
         .has("good | (its text panicked)");

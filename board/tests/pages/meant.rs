@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use http::header::LOCATION;
 use http::{Request, StatusCode};
 
@@ -109,8 +108,6 @@ async fn a_form_of_an_earlier_process_or_another_replica_does_nothing() {
     old.board
         .add("mails", keyqueue_board::Shown::display(&queue))
         .unwrap();
-    let app = Router::new().nest("/queues", old.board.router());
-    let old = Site { app, ..old };
     assert_eq!(
         post(&old, &form(&page, "pause", "")).await.status,
         StatusCode::CONFLICT

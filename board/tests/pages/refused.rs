@@ -65,8 +65,7 @@ async fn a_board_without_a_policy_or_with_one_that_panics_only_shows() {
     ];
     for board in boards {
         board.add("mails", Shown::display(&queue)).unwrap();
-        let app = axum::Router::new().nest("/queues", board.router());
-        let site = Site { app, ..Site::new() };
+        let site = Site::of(&board);
         site.get_as("alice", "/queues/q/mails")
             .await
             .lacks("method=\"post\"");

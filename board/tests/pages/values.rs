@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use axum::Router;
 use http::StatusCode;
 use keyqueue::worker::{DeadLetters, Job, Verdict, Workers};
 use keyqueue::{WorkQueue, merge};
@@ -31,8 +30,7 @@ async fn values_are_shown_and_a_queued_key_is_dropped_with_its_own() {
     let shown = Shown::display(&queue).values(Some(&letters), fmt::Debug::fmt);
     let board = Board::new().allow(|_| Some("alice".into()));
     board.add("mails", shown).unwrap();
-    let app = Router::new().nest("/queues", board.router());
-    let site = Site { app, ..Site::new() };
+    let site = Site::of(&board);
     site.get("/queues/q/mails/keys")
         .await
         .has("[1, 2] | [3] | Run now | Drop");
@@ -40,15 +38,11 @@ async fn values_are_shown_and_a_queued_key_is_dropped_with_its_own() {
     let found = site.json("/queues/q/mails/dead?search=8]").await;
     assert_eq!(found["rows"].as_array().unwrap().len(), 1);
 
-    let keys = site.json("/queues/q/mails/keys?state=queued").await;
-    let row = &keys["rows"][0];
-    let (id, at) = (row["id"].as_str().unwrap(), row["at"].to_string());
+    let (id, at) = site.key_of("queued").await;
     let response = site.post(&format!("action=drop_key&id={id}&at={at}")).await;
     assert_eq!(response.status, StatusCode::SEE_OTHER);
     assert!(queue.try_get().is_err());
-    let keys = site.json("/queues/q/mails/keys?state=delayed").await;
-    let row = &keys["rows"][0];
-    let (id, at) = (row["id"].as_str().unwrap(), row["at"].to_string());
+    let (id, at) = site.key_of("delayed").await;
     site.post(&format!("action=run_now&id={id}&at={at}")).await;
     assert_eq!(queue.try_get().unwrap().value(), &[3]);
     site.post("action=put_back&letter=0").await;

@@ -36,9 +36,8 @@ async fn the_first_page_lists_the_queues() {
         assert!(all.map(|queue| &queue["name"]).eq(names), "{query}");
     }
     drop(held);
-    let app = Router::new().merge(Board::new().router());
-    let empty = Site { app, ..Site::new() };
-    empty.get("/").await.has("No queue was added");
+    let empty = Site::of(&Board::new());
+    empty.get("/queues").await.has("No queue was added");
 }
 
 #[tokio::test] // X2
