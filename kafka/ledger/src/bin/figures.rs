@@ -178,6 +178,9 @@ fn peer(servers: &str, topic: &str, group: &str, row: Row) -> Result<f64> {
         .with_context(|| format!("{text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
+/// Returns how many records a second a consumer of this group handles.
+type Measure<'m> = dyn Fn(&str) -> Result<f64> + 'm;
+
 fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]
@@ -341,7 +344,7 @@ fn main() -> Result<()> {
             let one = |group: &str| plain(&servers, &topic, group, few, false);
             let ours = |group: &str| ours(&servers, &topic, group, row);
             let peer = |group: &str| peer(&servers, &topic, group, row);
-            let all: [(_, &dyn Fn(&str) -> Result<f64>); 4] = [
+            let all: [(_, &Measure<'_>); 4] = [
                 ("plain", &tasks),
                 ("loop", &one),
                 ("ours", &ours),
