@@ -138,10 +138,23 @@ impl Lab {
 
     /// The most memory that a member has had, in MiB.
     pub fn memory(&self, name: &str) -> Result<u64> {
+        let peak = self.status(name, "VmHWM:")?;
+        let kib = peak.strip_suffix(" kB").context("a number of kB")?;
+        Ok(kib.parse::<u64>()? / 1024)
+    }
+
+    /// What the system says of a member's process.
+    fn status(&self, name: &str, line: &str) -> Result<String> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id(name)?))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        Ok(kib.context("a number of kB")?.parse::<u64>()? / 1024)
+        let found = status.lines().find_map(|it| it.strip_prefix(line));
+        Ok(found.context("no such line")?.trim().to_owned())
+    }
+
+    /// Whether a member waits for SIGTERM already, or has ended.
+    fn handles_term(&self, name: &str) -> Result<bool> {
+        let has_ended = self.status(name, "State:")?.starts_with('Z');
+        let caught = u64::from_str_radix(&self.status(name, "SigCgt:")?, 16)?;
+        Ok(has_ended || caught & (1 << (Signal::TERM.as_raw() - 1)) != 0)
     }
 
     fn signal(&self, name: &str, signal: Signal) -> Result<()> {
@@ -159,6 +172,10 @@ impl Lab {
 
     /// SIGTERM. Waits for the end of the member, and returns what it says.
     pub fn end(&mut self, name: &str) -> Result<String> {
+        // One that has just been started would be killed by it.
+        while !self.handles_term(name)? {
+            sleep(Duration::from_millis(5));
+        }
         self.signal(name, Signal::TERM)?;
         self.ended(name, Duration::from_secs(60))
     }
