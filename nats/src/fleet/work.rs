@@ -244,6 +244,7 @@ fn drop_older(shared: &Shared, key: &str, job: &mut Job) {
     }
     let load = job.value_mut();
     let tenure = Arc::clone(&load.tenure);
+    let before = load.messages.len();
     load.messages.retain(|message| {
         let is_older = marks.covers(key, message);
         if is_older {
@@ -251,6 +252,8 @@ fn drop_older(shared: &Shared, key: &str, job: &mut Job) {
         }
         !is_older
     });
+    // An earlier delivery has covered these.
+    load.covered -= before - load.messages.len();
 }
 
 /// Reads the payloads of messages that have none, as many as may come at once, and returns how many of the messages have theirs: the first
