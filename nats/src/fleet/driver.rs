@@ -1,7 +1,7 @@
 //! Drives the ownership protocol: feeds the [`Member`] with what the bucket and the clock say, and carries out
 //! its actions. All decisions are the member's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::bucket::Bucket;
 use super::receive::{delete_consumer, receive};
 use super::tenure::Tenure;
 use super::{Left, Owned, Shared};
-use crate::ownership::{Action, Input, Member, Settings};
+use crate::ownership::{Action, Input, Member, Revision, Settings};
 use crate::{Event, Fence};
 
 /// How many changes of the bucket may wait for the driver. The watcher waits for room.
@@ -38,8 +38,8 @@ pub(super) struct Driver {
     steps: FuturesUnordered<BoxFuture<'static, Option<Input>>>,
     /// The watcher of the bucket, and one task for each owned partition. Dropping it aborts them.
     tasks: JoinSet<()>,
-    /// The partitions that were told as stalled because another replica does not renew its lease.
-    waits: BTreeSet<Fence>,
+    /// The partitions that were told as stalled because another replica does not renew its lease, with the revision of its last renewal.
+    waits: BTreeMap<Fence, Revision>,
     /// While the replica leaves. Those that it owns still are not released.
     handed_over: BTreeSet<Fence>,
     /// Those that it owned when another replica has ended its session.
@@ -57,7 +57,7 @@ impl Driver {
             bucket: Arc::new(bucket),
             steps: FuturesUnordered::new(),
             tasks: JoinSet::new(),
-            waits: BTreeSet::new(),
+            waits: BTreeMap::new(),
             handed_over: BTreeSet::new(),
             fenced: Vec::new(),
             leaves: false,
@@ -139,7 +139,7 @@ impl Driver {
         self.shared.abandon();
         self.shared.lease.set(Duration::ZERO);
         std::mem::take(&mut self.waits)
-            .into_iter()
+            .into_keys()
             .for_each(|fence| self.shared.forget_stalled(fence));
         self.tasks.abort_all();
         self.steps.clear();
@@ -209,26 +209,26 @@ impl Driver {
         let lease = self.shared.config.lease;
         // A renewal was due a second ago.
         let after = lease / 4 + SECOND;
-        let mut waits = BTreeSet::new();
-        for (partition, epoch, session, since) in self.member.late(now, after) {
-            let (fence, age) = (Fence { partition, epoch }, now.saturating_sub(since));
-            if age >= after && !self.waits.contains(&fence) {
-                let reason = format!(
-                    "{session}, which owns it, has not renewed its lease for {age:.1?}: it is taken over after {lease:?}"
-                );
-                self.shared.stalled(fence, Some(reason));
-                waits.insert(fence);
-            } else if self.waits.contains(&fence) {
-                waits.insert(fence);
-            }
-        }
-        for fence in self.waits.difference(&waits) {
+        let (shared, member) = (&self.shared, &self.member);
+        self.waits.retain(|fence, renewed| {
+            let waits = member.is_late(fence.partition, fence.epoch, *renewed);
             // Otherwise the task that receives tells it.
-            if !self.shared.owned().contains_key(&fence.partition) {
-                self.shared.stalled(*fence, None);
+            if !waits && !shared.owned().contains_key(&fence.partition) {
+                shared.stalled(*fence, None);
+            }
+            waits
+        });
+        for late in member.late(now, after) {
+            let (partition, epoch) = (late.partition, late.epoch);
+            let fence = Fence { partition, epoch };
+            if self.waits.insert(fence, late.renewed).is_none() {
+                let (owner, age) = (late.owner, now.saturating_sub(late.since));
+                let reason = format!(
+                    "{owner}, which owns it, has not renewed its lease for {age:.1?}: it is taken over after {lease:?}"
+                );
+                shared.stalled(fence, Some(reason));
             }
         }
-        self.waits = waits;
     }
 
     fn act(&mut self, action: Action) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::requests::Requests;
 use super::session::Session;
 use super::view::View;
-use super::{Action, Input, Key, Revision, Settings, Time, Value, WriteEnd};
+use super::{Action, Input, Key, Late, Revision, Settings, Time, Value, WriteEnd};
 
 /// After this time a write whose end is not known is made again, and a read repeated, if a quarter of the lease is longer.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -174,11 +174,18 @@ impl Member {
 
     /// The partitions that wait for the lease of another replica to end, which has not renewed it for this long: see [`View::late`].
     #[allow(dead_code, reason = "the driver looks at it")]
-    pub(crate) fn late(&self, now: Time, after: Duration) -> Vec<(u16, u64, String, Time)> {
+    pub(crate) fn late(&self, now: Time, after: Duration) -> Vec<Late> {
         match self.in_touch(now) {
             true => self.view.late(now, after, &self.session.name),
             false => Vec::new(),
         }
+    }
+
+    /// Whether such a partition still waits: neither has it another owner, nor has its owner renewed the lease. While the server is away
+    /// nothing is known, so it waits on.
+    #[allow(dead_code, reason = "the driver looks at it")]
+    pub(crate) fn is_late(&self, partition: u16, epoch: u64, renewed: Revision) -> bool {
+        self.view.is_late(partition, epoch, renewed)
     }
 
     /// The partitions that are owned, also those that are being handed over, with their epochs.

@@ -161,6 +161,19 @@ pub(crate) enum WriteEnd {
     Unknown,
 }
 
+/// A partition that waits for the lease of its owner to end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) partition: u16,
+    pub(crate) epoch: u64,
+    /// The session of the owner.
+    pub(crate) owner: String,
+    /// The revision of the session's record.
+    pub(crate) renewed: Revision,
+    /// Since when this record was observed.
+    pub(crate) since: Time,
+}
+
 /// What the driver has to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {

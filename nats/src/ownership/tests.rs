@@ -85,3 +85,42 @@ fn a_record_that_is_older_counts_when_the_lease_is_over() {
     member.step(LEASE / 2, own(2, 12));
     assert!(!member.is_older(LEASE, &missing()));
 }
+
+/// N13: a partition waits for the lease of a dead owner, also while the server is away and when it is back, until something is known.
+#[test]
+fn a_partition_waits_for_a_dead_owner_until_its_record_says_otherwise() {
+    let (mut member, other) = (member(), || Key::Session("b.x.0".into()));
+    let live = |beat, revision| seen(other(), Some(Value::Live { beat }), revision);
+    let owned = Value::Owned {
+        session: "b.x.0".into(),
+        base: 0,
+    };
+    member.step(LEASE / 4, live(1, 20));
+    member.step(LEASE / 4, seen(Key::Partition(0), Some(owned), 21));
+    member.step(LEASE / 2, Input::Tick);
+    member.step(LEASE / 2, wrote(session(), WriteEnd::Written(22)));
+    let late = member.late(LEASE / 2, LEASE / 4);
+    let late = late.iter().map(|it| (it.partition, it.epoch, it.renewed));
+    assert_eq!(late.collect::<Vec<_>>(), [(0, 21, 20)]);
+
+    // The server was away, so the records of others are observed anew.
+    let now = 2 * LEASE;
+    member.step(now, Input::Tick);
+    assert!(member.is_late(0, 21, 20));
+    member.step(now, wrote(session(), WriteEnd::Written(23)));
+    assert_eq!(member.late(now, LEASE / 4), []);
+    assert!(member.is_late(0, 21, 20));
+
+    let mut renewed = member.clone();
+    renewed.step(now, live(2, 24));
+    assert!(!renewed.is_late(0, 21, 20));
+    // Another replica has ended the session, and takes the partition.
+    member.step(now, seen(other(), Some(Value::Ended), 24));
+    assert!(member.is_late(0, 21, 20));
+    let owned = Value::Owned {
+        session: "c.x.0".into(),
+        base: 0,
+    };
+    member.step(now, seen(Key::Partition(0), Some(owned), 25));
+    assert!(!member.is_late(0, 21, 20));
+}

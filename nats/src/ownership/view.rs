@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::assign::deal;
-use super::{Revision, Time, Value};
+use super::{Late, Revision, Time, Value};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct View {
@@ -210,25 +210,37 @@ impl View {
             .map(|(name, seen)| (name, seen.since))
     }
 
-    /// The partitions whose owner has ended, or was observed for this long: with their epochs, the owner and since when. None for a replica that is not the first by name of those that are not late: one tells of them.
-    pub(super) fn late(
-        &self,
-        now: Time,
-        after: Duration,
-        own: &str,
-    ) -> Vec<(u16, u64, String, Time)> {
-        let is_late = |seen: &Observed| seen.state == State::Ended || now >= seen.since + after;
-        let mut sessions = self.sessions.iter();
-        if sessions.any(|(name, seen)| &**name < own && !is_late(seen)) {
+    /// The partitions whose owner's record was observed unchanged for this long. None for a replica that is not the first by name of those
+    /// that are not late: one tells of them.
+    pub(super) fn late(&self, now: Time, after: Duration, own: &str) -> Vec<Late> {
+        let is_late = |seen: &Observed| now >= seen.since + after;
+        let mut others = self.sessions.iter();
+        if others.any(|(name, seen)| &**name < own && seen.state != State::Ended && !is_late(seen))
+        {
             return Vec::new();
         }
         let records = (0..).zip(&self.partitions);
         let late = records.filter_map(|(partition, record)| {
             let owner = record.owner.clone()?;
             let seen = self.sessions.get(&owner).filter(|seen| is_late(seen))?;
-            Some((partition, record.epoch(), owner, seen.since))
+            Some(Late {
+                partition,
+                epoch: record.epoch(),
+                owner,
+                renewed: seen.revision,
+                since: seen.since,
+            })
         });
         late.collect()
+    }
+
+    /// Whether a partition still has the owner of this epoch, whose record is the one of this revision, or says that the owner has ended.
+    pub(super) fn is_late(&self, partition: u16, epoch: u64, renewed: Revision) -> bool {
+        let record = &self.partitions[usize::from(partition)];
+        let owner = record.owner.as_ref();
+        let seen = owner.and_then(|owner| self.sessions.get(owner));
+        record.epoch() == epoch
+            && seen.is_some_and(|seen| seen.state == State::Ended || seen.revision == renewed)
     }
 
     /// The partitions that this replica should claim, with the revisions to expect and the bases: what is free, and what it owns under an
