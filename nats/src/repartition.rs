@@ -22,7 +22,7 @@ use tokio::time::sleep;
 use crate::fleet::attempts::epoch_of;
 use crate::layout::Layout;
 use crate::scan::scan;
-use crate::stream::{self, is_missing};
+use crate::stream;
 use crate::{Config, Error};
 
 /// Between two looks at the streams that are drained.
@@ -107,29 +107,23 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
 /// Lets a stream take no new messages.
 pub(crate) async fn close(context: &Context, old: &Config, partition: u16) -> Result<(), Error> {
     let closed = old.stream_config(partition, false);
-    let doing = || format!("closing the stream {}", closed.name);
-    let mut config = match context.get_stream(&closed.name).await {
-        Ok(stream) => stream.cached_info().config.clone(),
+    let Some(stream) = stream::find(context, &closed.name).await? else {
         // Another process has ended the change.
-        Err(error) if is_missing(&error.kind()) => return Ok(()),
-        Err(error) => return Err(Error::server(doing())(error)),
+        return Ok(());
     };
+    let mut config = stream.cached_info().config.clone();
     if config.subjects == closed.subjects {
         return Ok(());
     }
     config.subjects.clone_from(&closed.subjects);
     let updated = context.update_stream(config).await;
-    updated.map(drop).map_err(Error::server(doing()))
+    let doing = format!("closing the stream {}", closed.name);
+    updated.map(drop).map_err(Error::server(doing))
 }
 
 async fn is_drained(context: &Context, name: &str) -> Result<bool, Error> {
-    match context.get_stream(name).await {
-        Ok(stream) => Ok(stream.cached_info().state.messages == 0),
-        Err(error) if is_missing(&error.kind()) => Ok(true),
-        Err(error) => Err(Error::server(format!("looking for the stream {name}"))(
-            error,
-        )),
-    }
+    let stream = stream::find(context, name).await?;
+    Ok(stream.is_none_or(|there| there.cached_info().state.messages == 0))
 }
 
 /// Notes the highest epoch that any partition has had as that of each new partition: a key goes from one to another, and its fences
@@ -168,14 +162,8 @@ async fn delete_others(context: &Context, config: &Config) -> Result<(), Error> 
         if partitions == config.partitions {
             continue;
         }
-        let there = match context.get_stream(&name).await {
-            Ok(there) => there,
-            Err(error) if is_missing(&error.kind()) => continue,
-            Err(error) => {
-                return Err(Error::server(format!("looking for the stream {name}"))(
-                    error,
-                ));
-            }
+        let Some(there) = stream::find(context, &name).await? else {
+            continue;
         };
         let info = there.cached_info();
         if info.config.subjects.len() == 1 && info.state.messages == 0 {

@@ -16,7 +16,7 @@ use crate::fleet::bucket;
 use crate::layout::{Layout, consumer_fence};
 use crate::ownership::{Key, Value};
 use crate::scan::scan;
-use crate::stream::{self, AT_ONCE, is_missing};
+use crate::stream::{self, AT_ONCE};
 use crate::{Config, Error};
 
 /// A fleet, as it was while [`status()`] looked at it.
@@ -274,13 +274,8 @@ async fn stream_of(
     context: &Context,
     name: String,
 ) -> Result<(Option<u64>, Option<Consumer>), Error> {
-    let stream = match context.get_stream(&name).await {
-        Ok(stream) => stream,
-        Err(error) if is_missing(&error.kind()) => return Ok((None, None)),
-        Err(error) => {
-            let doing = format!("looking for the stream {name}");
-            return Err(Error::server(doing)(error));
-        }
+    let Some(stream) = stream::find(context, &name).await? else {
+        return Ok((None, None));
     };
     let doing = format!("listing the consumers of the stream {name}");
     let consumers: Vec<_> = stream

@@ -259,13 +259,8 @@ async fn create_stream(
     wanted: stream::Config,
 ) -> Result<(stream::Config, bool), Error> {
     let name = wanted.name.clone();
-    match context.get_stream(&name).await {
-        Ok(there) => return Ok((there.cached_info().config.clone(), false)),
-        Err(error) if is_missing(&error.kind()) => {}
-        Err(error) => {
-            let doing = format!("looking for the stream {name}{}", hint(&error));
-            return Err(Error::server(doing)(error));
-        }
+    if let Some(there) = find(context, &name).await? {
+        return Ok((there.cached_info().config.clone(), false));
     }
     match context.create_stream(wanted).await {
         Ok(created) => Ok((created.cached_info().config.clone(), true)),
@@ -311,7 +306,19 @@ fn is_old(version: &str) -> bool {
     found.is_some_and(|found| found < OLDEST)
 }
 
-pub(crate) fn is_missing(kind: &GetStreamErrorKind) -> bool {
+/// Looks for a stream. `None`: there is none.
+pub(crate) async fn find(context: &Context, name: &str) -> Result<Option<Stream>, Error> {
+    match context.get_stream(name).await {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) if is_missing(&error.kind()) => Ok(None),
+        Err(error) => {
+            let doing = format!("looking for the stream {name}{}", hint(&error));
+            Err(Error::server(doing)(error))
+        }
+    }
+}
+
+fn is_missing(kind: &GetStreamErrorKind) -> bool {
     matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
@@ -375,14 +382,9 @@ async fn partition_stream(
 ) -> Result<Stream, Error> {
     let mut wanted = config.stream_config(partition, true);
     let name = wanted.name.clone();
-    let stream = context.get_stream(&name).await;
-    let stream = stream.map_err(|error| {
-        let hint = if is_missing(&error.kind()) {
-            ", which `create` makes"
-        } else {
-            hint(&error)
-        };
-        Error::server(format!("looking for the stream {name}{hint}"))(error)
+    let stream = find(context, &name).await?.ok_or_else(|| {
+        let doing = format!("looking for the stream {name}, which `create` makes");
+        Error::server(doing)("there is none")
     })?;
     let found = &stream.cached_info().config;
     let closed = config.stream_config(partition, false);

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::{ATTEMPTS, ERROR, key};
 use crate::layout::Layout;
 use crate::scan::scan;
-use crate::stream::{self, is_missing};
+use crate::stream;
 use crate::{Config, Error, Producer};
 
 /// A dead letter.
@@ -60,14 +60,8 @@ pub(crate) async fn count_in(context: &Context, config: &Config) -> Result<Optio
     if config.dead_letters.is_none() {
         return Ok(None);
     }
-    let name = name(config);
-    match context.get_stream(&name).await {
-        Ok(stream) => Ok(Some(stream.cached_info().state.messages)),
-        Err(error) if is_missing(&error.kind()) => Ok(None),
-        Err(error) => Err(Error::server(format!("looking for the stream {name}"))(
-            error,
-        )),
-    }
+    let stream = stream::find(context, &name(config)).await?;
+    Ok(stream.map(|there| there.cached_info().state.messages))
 }
 
 /// Returns the dead letters whose sequence is higher than `after`, the oldest first, `at_most` of them. Pass 0, and then the
@@ -184,14 +178,10 @@ fn name(config: &Config) -> String {
 
 /// Finds the stream of dead letters.
 async fn letters(client: &Client, config: &Config) -> Result<Stream, Error> {
-    let name = name(config);
-    let stream = jetstream::new(client.clone()).get_stream(&name).await;
-    stream.map_err(|error| {
-        let hint = match is_missing(&error.kind()) {
-            true => ", which `create` makes for a configuration with `dead_letters`",
-            false => "",
-        };
-        Error::server(format!("looking for the stream {name}{hint}"))(error)
+    let (context, name) = (jetstream::new(client.clone()), name(config));
+    stream::find(&context, &name).await?.ok_or_else(|| {
+        let hint = "which `create` makes for a configuration with `dead_letters`";
+        Error::server(format!("looking for the stream {name}, {hint}"))("there is none")
     })
 }
 
