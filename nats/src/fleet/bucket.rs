@@ -5,18 +5,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::context::{Context, PublishErrorKind};
-use async_nats::jetstream::kv::{Entry, Operation, Store, Watch};
+use async_nats::jetstream::kv::{Entry, Operation, Store};
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use futures_util::StreamExt;
-use tokio::time::{sleep, timeout};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::ownership::{Input, Key, Revision, Value, WriteEnd};
 
 /// How long the record of a session that has ended is kept. By then no partition's record names it.
 const KEPT: Duration = Duration::from_secs(3600);
-/// Between two tries to start the watcher.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Between two watchers.
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
 /// How long the watcher may show nothing while there is something that was written here.
 const SILENCE: Duration = Duration::from_millis(500);
 
@@ -100,26 +101,37 @@ impl Bucket {
         format!("{}{}", self.store.prefix, name(self.partitions, key))
     }
 
-    /// Starts the watcher, and tries until it can.
-    pub(super) async fn watch(&self) -> Watcher<'_> {
+    /// Passes on what is in the bucket, and then its changes, until the watcher has to be started again.
+    pub(super) async fn watch(
+        &self,
+        changes: &mpsc::Sender<Input>,
+    ) -> Result<(), async_nats::Error> {
+        let mut watch = timeout(self.limit, self.store.watch_with_history(">")).await??;
+        let (mut shown, mut complete) = (0, false);
         loop {
-            let start = async {
-                let empty = self.store.status().await?.values() == 0;
-                Ok::<_, async_nats::Error>((empty, self.store.watch_with_history(">").await?))
-            };
-            match timeout(self.limit, start).await {
-                Ok(Ok((empty, watch))) => {
-                    return Watcher {
-                        bucket: self,
-                        watch,
-                        shown: 0,
-                        complete: empty.then_some(false),
-                    };
+            let was_complete = complete;
+            // Relaxed: a number.
+            let written = self.written.load(Relaxed);
+            let limit = if complete { SILENCE } else { self.limit };
+            match timeout(limit, watch.next()).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(entry)) => {
+                    let entry = entry?;
+                    shown = entry.revision;
+                    complete |= entry.seen_current;
+                    if let Some(seen) = seen(self.partitions, entry) {
+                        changes.send(seen).await?;
+                    }
                 }
-                Ok(Err(error)) => tracing::debug!(%error, "the bucket cannot be watched"),
+                // The bucket counts as delivered: it is empty, or its last record has vanished since it was counted.
+                Err(_) if !complete => complete = true,
+                // The consumer of the watcher may have died with its server. The client would notice that after 10 s.
+                Err(_) if shown < written => return Ok(()),
                 Err(_) => {}
             }
-            sleep(PAUSE).await;
+            if complete && !was_complete {
+                changes.send(Input::Snapshot).await?;
+            }
         }
     }
 }
@@ -133,65 +145,6 @@ pub(super) async fn last(
         Ok(record) => Ok(Some(record)),
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// The changes of the bucket, after what is in it.
-pub(super) struct Watcher<'a> {
-    bucket: &'a Bucket,
-    watch: Watch,
-    /// The last revision that was shown.
-    shown: Revision,
-    /// `Some(false)`: everything that was in the bucket was delivered. `Some(true)`: and the caller
-    /// knows it.
-    complete: Option<bool>,
-}
-
-impl Watcher<'_> {
-    /// Returns the next change. `None`: the watcher has to be restarted.
-    ///
-    /// # Cancel safety
-    ///
-    /// No change is lost if the future is dropped.
-    pub(super) async fn next(&mut self) -> Option<Input> {
-        loop {
-            if self.complete == Some(false) {
-                self.complete = Some(true);
-                return Some(Input::Snapshot);
-            }
-            // Relaxed: a number.
-            let written = self.bucket.written.load(Relaxed);
-            let next = self.watch.next();
-            // The bucket counts as delivered if nothing comes for its limit: its last record may have vanished since it was counted.
-            let limit = match self.complete {
-                Some(_) => SILENCE,
-                None => self.bucket.limit,
-            };
-            let entry = match timeout(limit, next).await {
-                Ok(entry) => entry,
-                Err(_) if self.complete.is_none() => {
-                    self.complete = Some(false);
-                    continue;
-                }
-                // The consumer of the watcher may have died with its server. The client would notice that after 10 s.
-                Err(_) if self.shown < written => return None,
-                Err(_) => continue,
-            };
-            let entry = match entry? {
-                Ok(entry) => entry,
-                Err(error) => {
-                    tracing::debug!(%error, "the watcher ends");
-                    return None;
-                }
-            };
-            if entry.seen_current && self.complete.is_none() {
-                self.complete = Some(false);
-            }
-            self.shown = entry.revision;
-            if let Some(seen) = seen(self.bucket.partitions, entry) {
-                return Some(seen);
-            }
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::bucket::Bucket;
+use super::bucket::{Bucket, PAUSE};
 use super::receive::{delete_consumer, receive};
 use super::tenure::Tenure;
 use super::{Left, Owned, Shared};
@@ -160,13 +160,11 @@ impl Driver {
         let (sender, changes) = mpsc::channel(CHANGES);
         let bucket = Arc::clone(&self.bucket);
         self.tasks.spawn(async move {
-            loop {
-                let mut watcher = bucket.watch().await;
-                while let Some(input) = watcher.next().await {
-                    if sender.send(input).await.is_err() {
-                        return;
-                    }
+            while !sender.is_closed() {
+                if let Err(error) = bucket.watch(&sender).await {
+                    tracing::debug!(%error, "the watcher of the bucket ends");
                 }
+                sleep(PAUSE).await;
             }
         });
         changes
