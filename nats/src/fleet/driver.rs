@@ -42,10 +42,8 @@ pub(super) struct Driver {
     waits: BTreeMap<Fence, Revision>,
     /// While the replica leaves. Those that it owns still are not released.
     handed_over: BTreeSet<Fence>,
-    /// Those that it owned when another replica has ended its session.
-    fenced: Vec<Fence>,
-    /// [`Leave`] has its own deadline for what runs.
-    leaves: bool,
+    /// With the time at which the deadline is over.
+    leaving: Option<(Instant, Leave)>,
     left: bool,
 }
 
@@ -59,28 +57,26 @@ impl Driver {
             tasks: JoinSet::new(),
             waits: BTreeMap::new(),
             handed_over: BTreeSet::new(),
-            fenced: Vec::new(),
-            leaves: false,
+            leaving: None,
             left: false,
         }
     }
 
     /// Runs until a [`Leave`] has been carried out, or its time is up.
     pub(super) async fn run(mut self, leaves: &mut mpsc::Receiver<Leave>) {
-        let mut leaving: Option<(Instant, Leave)> = None;
-        while self.drive(leaves, &mut leaving).await {
+        while self.drive(leaves).await {
             let wait = self.begin_again();
             tokio::select! {
                 () = sleep(wait) => self.shared.tell(Event::Resumed),
                 Some(leave) = leaves.recv() => {
-                    leaving = Some((Instant::now(), leave));
+                    self.leaving = Some((Instant::now(), leave));
                     break;
                 }
             }
         }
         let mut abandoned = BTreeSet::from_iter(self.shared.abandon());
-        abandoned.extend(self.owned().chain(self.fenced.iter().copied()));
-        if let Some((_, leave)) = leaving {
+        abandoned.extend(self.owned());
+        if let Some((_, leave)) = self.leaving {
             let _ = leave.left.send(Left {
                 handed_over: self.handed_over.difference(&abandoned).count(),
                 abandoned: abandoned.into_iter().collect(),
@@ -89,14 +85,10 @@ impl Driver {
     }
 
     /// Runs until the replica has left, or is to begin again: then it returns true.
-    async fn drive(
-        &mut self,
-        leaves: &mut mpsc::Receiver<Leave>,
-        leaving: &mut Option<(Instant, Leave)>,
-    ) -> bool {
+    async fn drive(&mut self, leaves: &mut mpsc::Receiver<Leave>) -> bool {
         let mut changes = self.watch();
         while !self.left {
-            let deadline = leaving.as_ref().map(|(at, _)| *at);
+            let deadline = self.leaving.as_ref().map(|(at, _)| *at);
             let wait = self
                 .member
                 .next_tick()
@@ -105,23 +97,22 @@ impl Driver {
                 Some(input) = changes.recv() => input,
                 Some(input) = self.steps.next(), if !self.steps.is_empty() => match input {
                     Some(read) if self.member.is_older(self.shared.lease.now(), &read) => {
-                        return leaving.is_none();
+                        return self.leaving.is_none();
                     }
                     Some(input) => input,
                     None => continue,
                 },
-                Some(leave) = leaves.recv(), if leaving.is_none() => {
+                Some(leave) = leaves.recv(), if self.leaving.is_none() => {
                     let now = Instant::now();
                     let at = now.checked_add(leave.deadline).unwrap_or(now + YEAR);
-                    *leaving = Some((at, leave));
-                    self.leaves = true;
+                    self.leaving = Some((at, leave));
                     Input::Leave
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
                 () = sleep(wait.min(SECOND)) => Input::Tick,
             };
             if self.member.is_of_another_bucket(&input) {
-                return leaving.is_none();
+                return self.leaving.is_none();
             }
             self.step(input);
             while let Some(ended) = self.tasks.try_join_next() {
@@ -176,16 +167,12 @@ impl Driver {
             .connects
             .send_if_modified(|old| std::mem::replace(old, connects) != connects);
         if let Input::HandedOver { partition, epoch } = input
-            && self.leaves
+            && self.leaving.is_some()
         {
             self.handed_over.insert(Fence { partition, epoch });
         }
         let now = self.shared.lease.now();
-        let owned = Vec::from_iter(self.owned());
         for action in self.member.step(now, input) {
-            if action == Action::Left {
-                self.fenced.clone_from(&owned);
-            }
             self.act(action);
         }
         // After the actions: deliveries of a lost partition must not begin under a new session's lease.
@@ -279,7 +266,8 @@ impl Driver {
             return;
         };
         let shared = Arc::clone(&self.shared);
-        let leaves = self.leaves;
+        // A `Leave` has its own deadline for what runs.
+        let leaves = self.leaving.is_some();
         self.steps.push(Box::pin(async move {
             let began = Instant::now();
             let Owned { tenure, receiver } = owned;

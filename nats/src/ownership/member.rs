@@ -280,16 +280,18 @@ impl Member {
 
     /// The session is over, and with it every ownership.
     fn lose(&mut self, now: Time, value: Option<Value>, revision: Revision, out: &mut Vec<Action>) {
-        for (partition, Holding { epoch, phase, .. }) in std::mem::take(&mut self.holdings) {
+        for (&partition, &Holding { epoch, phase, .. }) in &self.holdings {
             if phase != Phase::HandedOver {
                 out.push(Action::Lost { partition, epoch });
             }
         }
         if self.stage == Stage::Leaving {
+            // The driver tells what was not released: `owned`.
             self.stage = Stage::Left;
             out.push(Action::Left);
             return;
         }
+        self.holdings.clear();
         self.claimed.clear();
         let name = self.session.next(now);
         self.view.session(now, name, value.as_ref(), revision);
