@@ -179,8 +179,11 @@ impl Driver {
         let until = self.member.may_begin_until();
         self.shared.lease.set(until);
         let left = until.saturating_sub(now);
-        self.shared.series.lease_left(left);
-        self.shared.series.memory(self.shared.memory.held());
+        self.shared.series.lease_left.set(left);
+        self.shared
+            .series
+            .memory
+            .set(self.shared.memory.held() as f64);
         self.tell_waits(now);
     }
 
@@ -294,7 +297,7 @@ impl Driver {
             delete_consumer(&shared, &tenure).await;
             // It may have been lost meanwhile, and that is told.
             shared.remove(fence)?;
-            shared.series.handed_over(began.elapsed());
+            shared.series.hand_over.record(began.elapsed());
             shared.tell(Event::HandedOver(fence));
             Some(Input::HandedOver {
                 partition: fence.partition,

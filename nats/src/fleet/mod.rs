@@ -187,7 +187,8 @@ impl Fleet {
         let merge = {
             let (acks, series, coalesce) = (acks.clone(), Arc::clone(&series), config.coalesce);
             move |older: &mut Load, newer: Load| {
-                series.superseded(older.merge(newer, coalesce, &acks));
+                let superseded = older.merge(newer, coalesce, &acks);
+                series.superseded.increment(superseded as u64);
             }
         };
         let queue = WorkQueue::builder()
@@ -443,7 +444,7 @@ impl Shared {
     fn insert(&self, fence: Fence, owned: Owned) {
         let mut all = self.owned();
         all.insert(fence.partition, owned);
-        self.series.owned(all.len());
+        self.series.owned.set(all.len() as f64);
     }
 
     fn owned_of(&self, fence: Fence) -> Option<Owned> {
@@ -456,7 +457,7 @@ impl Shared {
         let owned = self.owned_of(fence)?;
         let mut all = self.owned();
         all.remove(&fence.partition);
-        self.series.owned(all.len());
+        self.series.owned.set(all.len() as f64);
         self.forget_stalled(fence);
         Some(owned)
     }
@@ -474,7 +475,7 @@ impl Shared {
             owned.tenure.fence
         };
         let ended: Vec<Fence> = all.into_values().map(end).collect();
-        self.series.owned(0);
+        self.series.owned.set(0);
         ended.iter().for_each(|fence| self.forget_stalled(*fence));
         ended
     }

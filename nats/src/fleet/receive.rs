@@ -374,7 +374,10 @@ fn put(
     let jetstream::Message { message, context } = message;
     received.context = Some(context);
     let reply = message.reply.expect("it has the numbers");
-    shared.series.received(delivered > 1);
+    shared.series.received.increment(1);
+    if delivered > 1 {
+        shared.series.redelivered.increment(1);
+    }
     let token = message.subject.rsplit('.').next().unwrap_or_default();
     let decoded = key::decode(token);
     let partition = shared.config.partition_of(token);

@@ -1,28 +1,27 @@
 //! The series of a membership, through the `metrics` facade, beside those of its queue, which is named
 //! after the stream.
 
-use std::time::Duration;
-
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use super::Event;
 
 pub(super) struct Series {
-    owned: Gauge,
-    stalled: Gauge,
-    memory: Gauge,
+    pub(super) owned: Gauge,
+    pub(super) stalled: Gauge,
+    pub(super) memory: Gauge,
+    pub(super) lease_left: Gauge,
+    pub(super) hand_over: Histogram,
+    pub(super) received: Counter,
+    pub(super) redelivered: Counter,
+    pub(super) superseded: Counter,
+    pub(super) acknowledged: Counter,
+    pub(super) skipped: Counter,
+    // Those of events.
     suspended: Gauge,
-    lease_left: Gauge,
     acquired: Counter,
     handed_over: Counter,
     lost: Counter,
-    hand_over: Histogram,
-    received: Counter,
-    redelivered: Counter,
-    superseded: Counter,
-    acknowledged: Counter,
     given_up: Counter,
-    skipped: Counter,
     strangers: Counter,
 }
 
@@ -52,53 +51,6 @@ impl Series {
         }
     }
 
-    pub(super) fn owned(&self, partitions: usize) {
-        self.owned
-            .set(u32::try_from(partitions).unwrap_or(u32::MAX));
-    }
-
-    pub(super) fn stalled(&self, partitions: usize) {
-        self.stalled
-            .set(u32::try_from(partitions).unwrap_or(u32::MAX));
-    }
-
-    pub(super) fn memory(&self, bytes: usize) {
-        self.memory.set(bytes as f64);
-    }
-
-    pub(super) fn lease_left(&self, left: Duration) {
-        self.lease_left.set(left.as_secs_f64());
-    }
-
-    pub(super) fn received(&self, again: bool) {
-        self.received.increment(1);
-        if again {
-            self.redelivered.increment(1);
-        }
-    }
-
-    pub(super) fn superseded(&self, messages: usize) {
-        if messages > 0 {
-            self.superseded.increment(messages as u64);
-        }
-    }
-
-    pub(super) fn acknowledged(&self, messages: usize) {
-        self.acknowledged.increment(messages as u64);
-    }
-
-    pub(super) fn given_up(&self) {
-        self.given_up.increment(1);
-    }
-
-    pub(super) fn skipped(&self) {
-        self.skipped.increment(1);
-    }
-
-    pub(super) fn handed_over(&self, took: Duration) {
-        self.hand_over.record(took);
-    }
-
     pub(super) fn event(&self, event: &Event) {
         match event {
             Event::Acquired(_) => self.acquired.increment(1),
@@ -107,10 +59,8 @@ impl Series {
             Event::Suspended { .. } => self.suspended.set(1),
             Event::Resumed => self.suspended.set(0),
             Event::Stranger { .. } => self.strangers.increment(1),
-            Event::Stalled { .. }
-            | Event::Receiving(_)
-            | Event::GivenUp { .. }
-            | Event::DeadLetterRefused { .. } => {}
+            Event::GivenUp { .. } => self.given_up.increment(1),
+            Event::Stalled { .. } | Event::Receiving(_) | Event::DeadLetterRefused { .. } => {}
         }
     }
 }

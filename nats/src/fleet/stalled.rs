@@ -29,7 +29,7 @@ impl Shared {
             None if before.is_some() => Event::Receiving(fence),
             _ => return,
         };
-        self.series.stalled(stalled.len());
+        self.series.stalled.set(stalled.len() as f64);
         drop(stalled);
         self.tell(event);
     }
@@ -38,6 +38,6 @@ impl Shared {
     pub(super) fn forget_stalled(&self, fence: Fence) {
         let mut stalled = self.stalled.fences();
         stalled.remove(&fence.partition);
-        self.series.stalled(stalled.len());
+        self.series.stalled.set(stalled.len() as f64);
     }
 }

@@ -226,7 +226,7 @@ struct Tried {
 
 /// The partition is not ours any more. Its next owner delivers the messages.
 fn skip(shared: &Shared, mut job: Job) -> Verdict<String> {
-    shared.series.skipped();
+    shared.series.skipped.increment(1);
     drop(job.take());
     Verdict::Ok(Outcome::Done)
 }
@@ -308,7 +308,7 @@ async fn settle(
                 // At once: later the partition may be another owner's.
                 counts.forget(shared, tenure.fence, token, FAILED),
             );
-            shared.series.acknowledged(ready);
+            shared.series.acknowledged.increment(ready as u64);
             return Verdict::Ok(rest(job, ready));
         }
         Verdict::Ok(outcome) => {
@@ -433,7 +433,6 @@ async fn give_up(
         counts.forget(shared, fence, token, FAILED),
         counts.forget(shared, fence, token, DIED),
     );
-    shared.series.given_up();
     shared.tell(Event::GivenUp {
         key: key.to_owned(),
         error: error.clone(),
