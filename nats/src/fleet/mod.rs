@@ -25,7 +25,7 @@ mod stalled;
 mod tenure;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::ready;
 use std::mem;
@@ -60,7 +60,6 @@ use self::marks::Marks;
 use self::receive::LIMIT;
 use self::room::Room;
 use self::series::Series;
-use self::stalled::Stalled;
 use self::tenure::Tenure;
 use self::work::{HEALTHY, LEVELS};
 use crate::{Config, Error, config, stream};
@@ -153,7 +152,8 @@ pub(crate) struct Shared {
     /// How many times the client has connected.
     connects: watch::Sender<u64>,
     owned: Mutex<BTreeMap<u16, Owned>>,
-    stalled: Stalled,
+    /// The partitions whose messages do not come.
+    stalled: Mutex<BTreeSet<u16>>,
 }
 
 /// A partition of this replica, until it is lost or handed over.
@@ -230,7 +230,7 @@ impl Fleet {
                 events: broadcast::Sender::new(EVENTS),
                 connects: watch::Sender::new(0),
                 owned: Mutex::default(),
-                stalled: Stalled::default(),
+                stalled: Mutex::default(),
                 config,
             }),
             leave,
