@@ -28,25 +28,14 @@ use super::tenure::Tenure;
 /// assert_eq!("7.42".parse(), Ok(fence));
 /// assert!(fence < Fence { partition: 7, epoch: 43 });
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+// The derived order is by the fields as they stand here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence {
-    /// The partition of the key, from 0.
-    pub partition: u16,
     /// The revision of the record by which this replica has claimed the partition, or a higher number if the bucket's revisions were higher
     /// once.
     pub epoch: u64,
-}
-
-impl PartialOrd for Fence {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Fence {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.epoch, self.partition).cmp(&(other.epoch, other.partition))
-    }
+    /// The partition of the key, from 0.
+    pub partition: u16,
 }
 
 impl fmt::Display for Fence {
