@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
@@ -128,6 +129,13 @@ impl Load {
             given_up: None,
             moved: false,
         }
+    }
+
+    /// The key waits for this long, or with `until_new` until a new message comes.
+    pub(crate) fn wait(&mut self, delay: Duration, until_new: bool) {
+        self.not_before = Instant::now().checked_add(delay);
+        self.until_new = until_new;
+        self.park();
     }
 
     /// Keeps no payloads while the key is in back-off.

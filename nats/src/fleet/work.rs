@@ -107,11 +107,10 @@ where
         }
     };
     if ready == 0 {
-        drop(job.take());
         return Verdict::Ok(Outcome::Done);
     }
     let Some(mut running) = may_begin(&shared, &tenure).await else {
-        return skip(&shared, job);
+        return skip(&shared);
     };
     job.value_mut().moved = false;
     if let Some(given_up) = job.value().given_up.clone() {
@@ -139,7 +138,7 @@ where
                 let withdraw = attempts.withdraw(&shared, tenure.fence, &token, deaths);
                 withdraw.await;
             }
-            return skip(&shared, job);
+            return skip(&shared);
         };
         running = again;
     }
@@ -188,19 +187,15 @@ where
         attempts.end(&shared, tenure.fence, &token).await;
     }
     let Some(verdict) = verdict else {
-        return skip(&shared, job);
+        return skip(&shared);
     };
     if tenure.is_lost() {
         // Acknowledgements would reach nobody.
-        drop(job.take());
         return Verdict::Ok(Outcome::Done);
     }
     job.value_mut().suspect = false;
-    let tried = Tried {
-        ready,
-        attempt: failures.saturating_add(1),
-    };
-    settle(&shared, name, &token, job, tried, verdict).await
+    let attempt = failures.saturating_add(1);
+    settle(&shared, name, &token, job, ready, attempt, verdict).await
 }
 
 /// Waits until a delivery may begin. `None`: the tenure has ended.
@@ -217,17 +212,9 @@ async fn may_begin(shared: &Shared, tenure: &Tenure) -> Option<OwnedSemaphorePer
     }
 }
 
-/// A delivery that has ended.
-struct Tried {
-    /// How many of the messages the handler got: the first ones.
-    ready: usize,
-    attempt: u32,
-}
-
 /// The partition is not ours any more. Its next owner delivers the messages.
-fn skip(shared: &Shared, mut job: Job) -> Verdict<String> {
+fn skip(shared: &Shared) -> Verdict<String> {
     shared.series.skipped.increment(1);
-    drop(job.take());
     Verdict::Ok(Outcome::Done)
 }
 
@@ -288,16 +275,17 @@ async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Erro
     Ok(ready)
 }
 
-/// Acknowledges what is done, gives up what is to be given up, and keeps the rest.
+/// Acknowledges what is done, gives up what is to be given up, and keeps the rest. `ready`: how many of the messages the handler got, the
+/// first ones.
 async fn settle(
     shared: &Shared,
     key: &str,
     token: &str,
     mut job: Job,
-    tried: Tried,
+    ready: usize,
+    attempt: u32,
     verdict: Verdict<String>,
 ) -> Verdict<String> {
-    let Tried { ready, attempt } = tried;
     let tenure = Arc::clone(&job.value().tenure);
     let (error, delay) = match verdict {
         Verdict::Ok(Outcome::Done) => {
@@ -311,35 +299,26 @@ async fn settle(
             shared.series.acknowledged.increment(ready as u64);
             return Verdict::Ok(rest(job, ready));
         }
-        Verdict::Ok(outcome) => {
-            let outcome = match outcome {
-                Outcome::RequeueRateLimited => Outcome::Later(shared.backoff(attempt)),
-                // The keys of a fleet have no groups.
-                Outcome::HoldGroup(delay) => Outcome::Later(delay),
-                other => other,
-            };
-            if let Outcome::RequeueAfter(delay) = outcome {
-                tenure
-                    .attempts
-                    .forget(shared, tenure.fence, token, FAILED)
-                    .await;
-                // A copy of a message, which a new consumer sends, is not a new one.
-                job.value_mut().not_before = Instant::now().checked_add(delay);
-                job.value_mut().until_new = true;
-            }
-            if let Outcome::Later(delay) = outcome {
-                job.value_mut().not_before = Instant::now().checked_add(delay);
-                job.value_mut().until_new = false;
-            }
-            job.value_mut().park();
-            return Verdict::Ok(outcome);
+        Verdict::Ok(Outcome::RequeueAfter(delay)) => {
+            let counts = &tenure.attempts;
+            counts.forget(shared, tenure.fence, token, FAILED).await;
+            // A copy of a message, which a new consumer sends, is not a new one.
+            job.value_mut().wait(delay, true);
+            return Verdict::Ok(Outcome::RequeueAfter(delay));
         }
+        // The keys of a fleet have no groups.
+        Verdict::Ok(Outcome::Later(delay) | Outcome::HoldGroup(delay)) => {
+            job.value_mut().wait(delay, false);
+            return Verdict::Ok(Outcome::Later(delay));
+        }
+        Verdict::Ok(Outcome::RequeueRateLimited) => {
+            let delay = shared.backoff(attempt);
+            job.value_mut().wait(delay, false);
+            return Verdict::Ok(Outcome::Later(delay));
+        }
+        Verdict::Retry(error) => (error, Some(shared.backoff(attempt))),
         Verdict::RetryAfter(error, delay) => (error, Some(delay)),
         Verdict::GiveUp(error) => (error, None),
-        Verdict::Retry(error) => {
-            let delay = shared.backoff(attempt);
-            (error, Some(delay))
-        }
         other => return other,
     };
     let limit = shared.config.max_retries.unwrap_or(u32::MAX);
@@ -352,9 +331,7 @@ async fn settle(
     let count = attempts.count(shared, tenure.fence, token, FAILED, delay);
     count.await;
     tracing::debug!(key, attempt, ?delay, error, "the key is retried");
-    job.value_mut().not_before = Instant::now().checked_add(delay);
-    job.value_mut().until_new = false;
-    job.value_mut().park();
+    job.value_mut().wait(delay, false);
     Verdict::RetryAfter(error, delay)
 }
 
@@ -387,7 +364,6 @@ async fn remove(
 /// What follows when the first messages are handled: the key is done, or its other messages are delivered.
 fn rest(mut job: Job, handled: usize) -> Outcome {
     if handled == job.value().messages.len() {
-        drop(job.take());
         return Outcome::Done;
     }
     let load = job.value_mut();
@@ -413,7 +389,7 @@ async fn give_up(
     let published = dead_letter::publish(shared, fence, token, letters, attempts, &error).await;
     if job.value().tenure.is_lost() {
         // The counts are the next owner's, which gives the key up or not.
-        return skip(shared, job);
+        return skip(shared);
     }
     if let Err(failed) = published {
         if job.value().given_up.is_none() {
@@ -454,13 +430,9 @@ impl Shared {
 
     /// The delay before the next try of a key: doubled with each failure.
     fn backoff(&self, attempt: u32) -> Duration {
-        let doubled = 1_u32
-            .checked_shl(attempt.saturating_sub(1))
-            .filter(|factor| *factor > 0);
-        self.config
-            .backoff
-            .saturating_mul(doubled.unwrap_or(u32::MAX))
-            .min(self.config.max_backoff)
+        let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
+        let delay = self.config.backoff.saturating_mul(doubled);
+        delay.min(self.config.max_backoff)
     }
 }
 
