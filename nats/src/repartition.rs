@@ -70,7 +70,7 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
         ..config.clone()
     };
     if old.partitions != config.partitions {
-        stream::check_streams(&context, &old).await?;
+        stream::find_streams(&context, &old, true).await?;
         if layout.next.is_none() {
             // What a change to this number has left: the new streams may have the same names.
             delete_others(&context, &old).await?;

@@ -359,18 +359,20 @@ async fn find_all(
         same(of("allow_message_ttl"), &ttl.0, &ttl.1)?;
     }
     let closes = Layout::read(&stores[0], config).await?.check(config)?;
-    let streams = futures_util::stream::iter(0..config.partitions)
-        .map(|partition| partition_stream(&context, config, partition, closes))
-        .buffered(AT_ONCE);
-    Ok((context.clone(), streams.try_collect().await?, stores))
+    let streams = find_streams(&context, config, closes).await?;
+    Ok((context, streams, stores))
 }
 
-/// Compares the partitions' streams with the configuration. Some may be closed.
-pub(crate) async fn check_streams(context: &Context, config: &Config) -> Result<(), Error> {
+/// Finds the partitions' streams, and compares them with the configuration. `closes`: some may be closed.
+pub(crate) async fn find_streams(
+    context: &Context,
+    config: &Config,
+    closes: bool,
+) -> Result<Vec<Stream>, Error> {
     let streams = futures_util::stream::iter(0..config.partitions)
-        .map(|partition| partition_stream(context, config, partition, true))
+        .map(|partition| partition_stream(context, config, partition, closes))
         .buffered(AT_ONCE);
-    streams.try_for_each(async |_| Ok(())).await
+    streams.try_collect().await
 }
 
 /// Finds a partition's stream, and compares it with the configuration.
