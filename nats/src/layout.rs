@@ -13,10 +13,7 @@
 
 use std::fmt;
 
-use async_nats::jetstream::Context;
-use async_nats::jetstream::context::PublishErrorKind;
-use async_nats::jetstream::kv::Store;
-use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::kv::{Store, UpdateErrorKind};
 
 use crate::{Config, Error, Fence};
 
@@ -118,14 +115,10 @@ impl Layout {
     }
 
     /// Writes it if the record's revision is still this one; otherwise another process has written it.
-    pub(crate) async fn write(&self, context: &Context, store: &Store) -> Result<(), Error> {
-        let record = PublishMessage::build()
-            .payload(self.to_string().into())
-            .expected_last_subject_sequence(self.revision);
-        let subject = format!("{}{LAYOUT}", store.prefix);
-        let write = async { context.send_publish(subject, record).await?.await };
+    pub(crate) async fn write(&self, store: &Store) -> Result<(), Error> {
+        let write = store.update(LAYOUT, self.to_string().into(), self.revision);
         match write.await {
-            Err(error) if error.kind() != PublishErrorKind::WrongLastSequence => {
+            Err(error) if error.kind() != UpdateErrorKind::WrongLastRevision => {
                 let doing = format!("writing the record {LAYOUT} of the bucket {}", store.name);
                 Err(Error::server(doing)(error))
             }

@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::context::PublishErrorKind;
-use async_nats::jetstream::kv::Store;
-use async_nats::jetstream::message::{Message, PublishMessage};
+use async_nats::jetstream::kv::{Store, UpdateErrorKind};
+use async_nats::jetstream::message::Message;
 use async_nats::jetstream::{self, Context};
 use tokio::time::sleep;
 
@@ -75,7 +74,7 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
             // What a change to this number has left: the new streams may have the same names.
             delete_others(&context, &old).await?;
             let next = Some(config.partitions);
-            Layout { next, ..layout }.write(&context, &store).await?;
+            Layout { next, ..layout }.write(&store).await?;
             // It may have been another process's.
             return Box::pin(repartition(client, config)).await;
         }
@@ -88,13 +87,13 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
                 sleep(LOOK).await;
             }
         }
-        note_epochs(&context, &counts, config).await?;
+        note_epochs(&counts, config).await?;
         let done = Layout {
             now: config.partitions,
             next: None,
             ..layout
         };
-        done.write(&context, &store).await?;
+        done.write(&store).await?;
         // It may have been another process's, and the number may have been changed once more.
         let found = Layout::read(&store, config).await?;
         if found.check(config)? {
@@ -128,7 +127,7 @@ async fn is_drained(context: &Context, name: &str) -> Result<bool, Error> {
 
 /// Notes the highest epoch that any partition has had as that of each new partition: a key goes from one to another, and its fences
 /// only grow, also if the bucket of owners was made again with lower revisions (N14).
-async fn note_epochs(context: &Context, counts: &Store, config: &Config) -> Result<(), Error> {
+async fn note_epochs(counts: &Store, config: &Config) -> Result<(), Error> {
     let doing = || format!("noting epochs in the bucket {}", counts.name);
     let all = format!("{}*.e.*", counts.prefix);
     let found = scan(&counts.stream, all, DeliverPolicy::All, usize::MAX).await;
@@ -136,17 +135,15 @@ async fn note_epochs(context: &Context, counts: &Store, config: &Config) -> Resu
     let epoch = |record: &Message| std::str::from_utf8(&record.payload).ok()?.parse().ok();
     let highest: u64 = found.iter().filter_map(epoch).max().unwrap_or(0);
     for partition in 0..config.partitions {
-        let subject = epoch_of(counts, config, partition);
+        let key = epoch_of(config, partition);
+        let subject = format!("{}{key}", counts.prefix);
         let there = found.iter().find(|record| *record.subject == *subject);
         let revision = there.map(|record| record.info().map(|info| info.stream_sequence));
         let revision = revision.transpose().map_err(Error::server(doing()))?;
-        let record = PublishMessage::build()
-            .payload(highest.to_string().into())
-            .expected_last_subject_sequence(revision.unwrap_or(0));
-        let write = async { context.send_publish(subject, record).await?.await };
+        let write = counts.update(key, highest.to_string().into(), revision.unwrap_or(0));
         match write.await {
             // Otherwise another process has ended the change, and there may be owners.
-            Err(error) if error.kind() != PublishErrorKind::WrongLastSequence => {
+            Err(error) if error.kind() != UpdateErrorKind::WrongLastRevision => {
                 return Err(Error::server(doing())(error));
             }
             _ => {}

@@ -163,7 +163,7 @@ async fn create_all(client: &Client, config: &Config) -> Result<(), Error> {
             next: None,
             revision: 0,
         };
-        first.write(&context, &store).await?;
+        first.write(&store).await?;
     }
     let closes = Layout::read(&store, config).await?.check(config)?;
     let made = create_streams(&context, config, !closes).await?;

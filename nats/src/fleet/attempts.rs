@@ -23,7 +23,6 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::message::PublishMessage;
 use futures_util::TryStreamExt;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
@@ -419,7 +418,8 @@ pub(crate) fn is_guilty(deaths: u32, config: &Config) -> bool {
 /// Notes the epoch of a partition, which has to be the highest one.
 pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats::Error> {
     let Fence { partition, epoch } = fence;
-    let subject = epoch_of(&shared.counts, &shared.config, partition);
+    let key = epoch_of(&shared.config, partition);
+    let subject = format!("{}{key}", shared.counts.prefix);
     let (highest, revision) = match last(&shared.counts, &subject).await? {
         Some(record) => {
             let text = std::str::from_utf8(&record.payload)?;
@@ -432,10 +432,10 @@ pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats
     if highest > epoch {
         return Err(Higher(highest).into());
     }
-    let record = PublishMessage::build()
-        .payload(epoch.to_string().into())
-        .expected_last_subject_sequence(revision);
-    shared.context.send_publish(subject, record).await?.await?;
+    let note = shared
+        .counts
+        .update(key, epoch.to_string().into(), revision);
+    note.await?;
     Ok(())
 }
 
@@ -450,9 +450,9 @@ fn count(payload: &[u8]) -> u32 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// The subject of the record with the highest epoch of a partition.
-pub(crate) fn epoch_of(counts: &Store, config: &Config, partition: u16) -> String {
-    format!("{}{}.e.{partition}", counts.prefix, config.partitions)
+/// The key of the record with the highest epoch of a partition.
+pub(crate) fn epoch_of(config: &Config, partition: u16) -> String {
+    format!("{}.e.{partition}", config.partitions)
 }
 
 /// What the subjects of the records of a partition begin with that have this letter.
