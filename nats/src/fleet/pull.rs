@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::consumer::pull::BatchConfig;
 use async_nats::{Message, StatusCode, Subject, Subscriber};
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep_until};
@@ -26,13 +28,12 @@ const SUBJECTS: usize = 4096;
 pub(super) async fn pull(
     shared: &Shared,
     tenure: &Arc<Tenure>,
-    consumer: &str,
+    consumer: &PullConsumer,
     mut put: impl FnMut(Message) -> Result<(), String>,
 ) -> String {
-    let stream = shared.config.stream_of(tenure.fence.partition);
     let mut requests = Requests {
         shared,
-        subject: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}").into(),
+        consumer,
         inbox: shared.client.new_inbox().into(),
         open: 0,
     };
@@ -45,7 +46,7 @@ pub(super) async fn pull(
 
 struct Requests<'a> {
     shared: &'a Shared,
-    subject: Subject,
+    consumer: &'a PullConsumer,
     inbox: Subject,
     /// How many messages may come of the requests that were sent.
     open: usize,
@@ -110,18 +111,15 @@ impl Requests<'_> {
         if count == 0 || self.open > BATCH / 2 || (self.open > 0 && count < BATCH / 2) {
             return Ok(());
         }
-        let request = serde_json::json!({
-            "batch": count,
-            "max_bytes": self.shared.client.max_payload() + SUBJECTS,
-            "expires": nanos(EXPIRES),
-            "idle_heartbeat": nanos(HEARTBEAT),
-        });
-        let publish = self.shared.client.publish_with_reply(
-            self.subject.clone(),
-            self.inbox.clone(),
-            request.to_string().into(),
-        );
-        publish.await.map_err(|error| error.to_string())?;
+        let batch = BatchConfig {
+            batch: count,
+            max_bytes: self.shared.client.max_payload() + SUBJECTS,
+            expires: Some(EXPIRES),
+            idle_heartbeat: HEARTBEAT,
+            ..Default::default()
+        };
+        let request = self.consumer.request_batch(batch, self.inbox.clone());
+        request.await.map_err(|error| error.to_string())?;
         self.open += count;
         Ok(())
     }
@@ -150,8 +148,4 @@ impl Requests<'_> {
             None => Err(format!("the server says {status} {text}")),
         }
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -115,12 +115,11 @@ async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Se
         let reason = match began {
             Ok(consumer) => {
                 shared.stalled(fence, None);
-                let name = tenure.consumer_name();
                 let mut received = Received::default();
                 let put = |message| put(shared, tenure, message, &mut received);
                 let reason = tokio::select! {
-                    reason = pull(shared, tenure, &name, put) => Some(reason),
-                    reason = look(shared, tenure, consumer) => Some(reason),
+                    reason = pull(shared, tenure, &consumer, put) => Some(reason),
+                    reason = look(shared, tenure, &consumer) => Some(reason),
                     _ = connects.changed() => None,
                 };
                 since = Instant::now();
@@ -285,7 +284,7 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
 }
 
 /// Looks at the consumer until something is wrong with it, and returns what. Lets the server confirm acknowledgements meanwhile.
-async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: PullConsumer) -> String {
+async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: &PullConsumer) -> String {
     let first = leader(consumer.cached_info().cluster.as_ref());
     let marks = &shared.marks[usize::from(tenure.fence.partition)];
     // What was handled, and may come again, has come.
