@@ -33,8 +33,6 @@ pub struct Message {
     /// When its stream was made, as well.
     pub(crate) made: i128,
     pub(crate) held: Held,
-    /// It has no payload: that is in the stream.
-    pub(crate) parked: bool,
 }
 
 impl Message {
@@ -75,7 +73,6 @@ impl Message {
         self.payload = Bytes::new();
         self.headers = None;
         self.held.park();
-        self.parked = true;
     }
 }
 
@@ -158,21 +155,9 @@ impl Load {
         }
         // The later one may be a copy, which makes a key a suspect once more for nothing.
         self.suspect |= newer.suspect;
-        let made = |load: &Load| load.messages.last().map_or(0, |message| message.made);
-        if made(self) != made(&newer) {
-            // The stream was deleted and made again: what was in the former one is gone, and sequences begin anew.
-            if made(self) < made(&newer) {
-                self.messages = newer.messages;
-                self.covered = newer.covered;
-                self.given_up = None;
-                if self.until_new {
-                    (self.not_before, self.until_new) = (None, false);
-                }
-            }
-            return 0;
-        }
-        let last = |load: &Load| load.messages.last().map(|message| message.sequence);
-        match last(self).cmp(&last(&newer)) {
+        let last = |load: &Load| load.messages.last().map(|it| (it.made, it.sequence));
+        let (held, new) = (last(self), last(&newer));
+        match held.cmp(&new) {
             Ordering::Less => {
                 self.given_up = newer.given_up;
                 if self.until_new {
@@ -183,6 +168,13 @@ impl Load {
             Ordering::Equal => self.given_up = self.given_up.take().or(newer.given_up),
             // It comes again.
             Ordering::Greater => {}
+        }
+        if held.map(|(made, _)| made) != new.map(|(made, _)| made) {
+            // The stream was deleted and made again: what was in the former one is gone, and sequences begin anew.
+            if held < new {
+                (self.messages, self.covered) = (newer.messages, newer.covered);
+            }
+            return 0;
         }
         let messages = &mut self.messages;
         self.covered += newer.covered;
@@ -224,7 +216,6 @@ mod tests {
                 stored,
                 made: 0,
                 held: Held::default(),
-                parked: false,
             }
         }
     }

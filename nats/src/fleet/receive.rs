@@ -391,7 +391,6 @@ fn put(
         stored,
         // Relaxed: it was set by this task.
         made: tenure.made.load(Relaxed).into(),
-        parked: false,
     };
     // It was not published by a `Producer`, and it would come again and again.
     let reason = match decoded {

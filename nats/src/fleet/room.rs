@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 /// Counts what is held, up to a bound.
 ///
 /// The counts are exact; who waits looks again after each change, so they need no ordering.
+#[derive(Debug)]
 pub(crate) struct Room {
     most: usize,
     held: AtomicUsize,
@@ -68,11 +69,11 @@ impl Room {
 }
 
 /// That a message is held, and its room. A clone of the message, which a handler may keep, has neither.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Held {
     room: Option<(Arc<Room>, Arc<Room>, usize)>,
     /// Counts the messages of a tenure that are held, in back-off or not.
-    alive: Option<Arc<()>>,
+    _alive: Option<Arc<()>>,
 }
 
 impl Held {
@@ -84,12 +85,17 @@ impl Held {
         bytes: usize,
         alive: &Arc<()>,
     ) -> Self {
-        messages.take(1);
-        memory.take(bytes);
-        Held {
-            room: Some((Arc::clone(messages), Arc::clone(memory), bytes)),
-            alive: Some(Arc::clone(alive)),
-        }
+        let mut held = Held {
+            room: None,
+            _alive: Some(Arc::clone(alive)),
+        };
+        held.unpark(messages, memory, bytes);
+        held
+    }
+
+    /// Whether the message has no room, and no payload: that is in the stream.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.room.is_none()
     }
 
     /// Takes room again, for a payload that was read again.
@@ -118,16 +124,6 @@ impl Clone for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.park();
-    }
-}
-
-impl std::fmt::Debug for Held {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Held { room, alive } = self;
-        f.debug_struct("Held")
-            .field("room", &room.is_some())
-            .field("alive", &alive.is_some())
-            .finish()
     }
 }
 

@@ -251,7 +251,7 @@ async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Erro
     let (many, most) = (BATCH.min(window / 2).max(1), shared.client.max_payload());
     let (mut ready, mut read, mut bytes) = (0, 0, 0);
     while let Some(message) = job.value().messages.get(ready) {
-        if message.parked {
+        if message.held.is_parked() {
             if read >= many || bytes >= most {
                 break;
             }
@@ -268,7 +268,6 @@ async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Erro
             message.held.unpark(&load.tenure.room, &shared.memory, size);
             message.payload = stored.payload;
             message.headers = (!stored.headers.is_empty()).then(|| Arc::new(stored.headers));
-            message.parked = false;
         }
         ready += 1;
     }
