@@ -52,7 +52,6 @@ use crate::Fence;
 use crate::fleet::Shared;
 use crate::fleet::load::Message;
 use crate::key as token;
-pub(crate) use list::count_in;
 pub use list::{Letter, count, drop_letter, get, list, put_back};
 
 /// The header with the key of a dead letter, encoded as a token of a subject: [`key`] decodes it.
@@ -101,27 +100,28 @@ pub(crate) async fn publish(
     attempts: u32,
     error: &str,
 ) -> Result<(), async_nats::Error> {
+    let Some(subject) = &shared.config.dead_letters else {
+        return Ok(());
+    };
+    let stream = shared.config.stream_of(fence.partition);
+    let most = shared.client.max_payload();
     for message in messages {
-        publish_one(shared, fence, token, message, attempts, error).await?;
+        let letter = PublishMessage::build()
+            .payload(message.payload.clone())
+            .headers(headers(message, token, attempts, error, most))
+            // With the time: a stream that was made again has the same sequences.
+            .message_id(format!("{stream}-{}-{}", message.sequence, message.stored));
+        let publish = shared.context.send_publish(subject.clone(), letter);
+        publish.await?.await?;
     }
     Ok(())
 }
 
-/// Publishes one message, and waits until it is stored.
-pub(crate) async fn publish_one(
-    shared: &Shared,
-    fence: Fence,
-    token: &str,
-    message: &Message,
-    attempts: u32,
-    error: &str,
-) -> Result<(), async_nats::Error> {
-    let Some(subject) = &shared.config.dead_letters else {
-        return Ok(());
-    };
+/// The headers of the letter of a message: those of the message for which there is room, and those of this module. `most`: the bytes of
+/// headers and payload that the server takes.
+fn headers(message: &Message, token: &str, attempts: u32, error: &str, most: usize) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let room = shared.client.max_payload();
-    let room = room.saturating_sub(message.payload.len());
+    let room = most.saturating_sub(message.payload.len());
     let mut room = room.min(MOST_HEADERS).saturating_sub(OTHERS);
     let of_message = message.headers.iter().flat_map(|headers| headers.iter());
     for (name, values) in of_message.filter(|(name, _)| !is_for_server(name)) {
@@ -143,21 +143,7 @@ pub(crate) async fn publish_one(
     headers.insert(ERROR, error[..end].replace(['\r', '\n'], " "));
     headers.insert(ATTEMPTS, attempts.to_string());
     headers.insert(SEQUENCE, message.sequence.to_string());
-    let stream = shared.config.stream_of(fence.partition);
-    let letter = PublishMessage::build()
-        .payload(message.payload.clone())
-        .headers(headers)
-        // With the time: a stream that was made again has the same sequences.
-        .message_id(format!("{stream}-{}-{}", message.sequence, message.stored));
-    let publish = async {
-        shared
-            .context
-            .send_publish(subject.clone(), letter)
-            .await?
-            .await
-    };
-    publish.await?;
-    Ok(())
+    headers
 }
 
 /// Whether the server reads the header: the time at which a message was due, for example, which only a stream with schedules takes.

@@ -42,19 +42,9 @@ impl Config {
         )
     }
 
-    /// Where a key's message is published.
-    pub(crate) fn subject_in(&self, token: &str) -> String {
-        self.subjects(self.partition_of(token), "in", token)
-    }
-
-    /// Where a key's message is published that is to come later.
-    pub(crate) fn subject_at(&self, token: &str) -> String {
-        self.subjects(self.partition_of(token), "at", token)
-    }
-
-    /// Where the server then publishes it: a stream that takes no new messages keeps its delayed ones.
-    pub(crate) fn subject_due(&self, token: &str) -> String {
-        self.subjects(self.partition_of(token), "key", token)
+    /// The subject of a key: `in`, `key` or `at`.
+    pub(crate) fn subject_of(&self, kind: &str, token: &str) -> String {
+        self.subjects(self.partition_of(token), kind, token)
     }
 
     /// Whether the streams take a limited number of messages or bytes. Then they have no schedules.
@@ -65,6 +55,20 @@ impl Config {
     /// The bucket of owners, and that of counts.
     pub(crate) fn buckets(&self) -> [String; 2] {
         ["owners", "counts"].map(|of| format!("{}-{of}", self.stream))
+    }
+
+    /// The stream of dead letters.
+    pub(crate) fn dead_stream(&self) -> String {
+        format!("{}-dead", self.stream)
+    }
+
+    /// The error of a fleet whose number of partitions is another one.
+    pub(crate) fn other_partitions(&self, found: impl Into<String>) -> Error {
+        Error::Mismatch {
+            what: format!("partitions of the fleet {}", self.stream),
+            found: found.into(),
+            wanted: self.partitions.to_string(),
+        }
     }
 }
 
@@ -161,17 +165,6 @@ fn parse(text: &str) -> Option<(u16, Option<u16>)> {
         None => (text, None),
     };
     Some((now.parse().ok()?, next))
-}
-
-impl Config {
-    /// The error of a fleet whose number of partitions is another one.
-    pub(crate) fn other_partitions(&self, found: impl Into<String>) -> Error {
-        Error::Mismatch {
-            what: format!("partitions of the fleet {}", self.stream),
-            found: found.into(),
-            wanted: self.partitions.to_string(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ impl Producer {
     /// # }
     /// ```
     pub async fn add(&self, key: &str, payload: impl Into<Bytes>) -> Result<u64, Error> {
-        let subject = self.config.subject_in(&key::encode(key)?);
+        let subject = self.config.subject_of("in", &key::encode(key)?);
         self.store(key, subject, HeaderMap::new(), payload.into())
             .await
     }
@@ -139,7 +139,7 @@ impl Producer {
         let mut headers = HeaderMap::new();
         // A token has no dot.
         headers.insert(NATS_MESSAGE_ID, format!("{token}.{id}"));
-        let subject = self.config.subject_in(&token);
+        let subject = self.config.subject_of("in", &token);
         self.store(key, subject, headers, payload.into()).await
     }
 
@@ -181,8 +181,9 @@ impl Producer {
         })?;
         let mut headers = HeaderMap::new();
         headers.insert(NATS_SCHEDULE, format!("@at {due}"));
-        headers.insert(NATS_SCHEDULE_TARGET, self.config.subject_due(&token));
-        let subject = self.config.subject_at(&token);
+        // Not `in`: a stream that takes no new messages keeps its delayed ones.
+        headers.insert(NATS_SCHEDULE_TARGET, self.config.subject_of("key", &token));
+        let subject = self.config.subject_of("at", &token);
         self.store(key, subject, headers, payload.into()).await
     }
 

@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use tokio::try_join;
 
 use crate::dead_letter;
+use crate::fleet::attempts::count;
 use crate::fleet::bucket;
 use crate::layout::{Layout, consumer_fence};
 use crate::ownership::{Key, Value};
@@ -148,10 +149,13 @@ pub async fn status(client: &Client, config: &Config) -> Result<Status, Error> {
         partitions: layout.now,
         ..config.clone()
     };
+    let streams = futures_util::stream::iter(0..config.partitions)
+        .map(|partition| stream_of(&context, config.stream_of(partition)))
+        .buffered(AT_ONCE);
     let (records, streams, dead_letters) = try_join!(
         Records::read(&stores, config),
-        streams(&context, config),
-        dead_letter::count_in(&context, config),
+        streams.try_collect::<Vec<_>>(),
+        dead_letter::count(client, config),
     )?;
     let partitions = (0..).zip(streams).map(|(partition, (messages, consumer))| {
         let owner = records.owner(partition, config.lease);
@@ -226,13 +230,10 @@ impl Records {
             }
             // A key that has succeeded has 0 for a second, and is then deleted.
             None => {
-                let count = std::str::from_utf8(value)
-                    .ok()
-                    .and_then(|text| text.parse().ok());
                 let mut parts = name.split('.');
                 let kind = parts.next();
                 let partition = parts.next().and_then(|partition| partition.parse().ok());
-                if let (Some("a"), Some(partition), Some(1_u32..)) = (kind, partition, count) {
+                if let (Some("a"), Some(partition), 1..) = (kind, partition, count(value)) {
                     *self.failed.entry(partition).or_default() += 1;
                 }
             }
@@ -259,17 +260,7 @@ impl Records {
     }
 }
 
-/// Counts the messages of each partition's stream, and finds its consumer.
-async fn streams(
-    context: &Context,
-    config: &Config,
-) -> Result<Vec<(Option<u64>, Option<Consumer>)>, Error> {
-    let streams = futures_util::stream::iter(0..config.partitions)
-        .map(|partition| stream_of(context, config.stream_of(partition)))
-        .buffered(AT_ONCE);
-    streams.try_collect().await
-}
-
+/// Counts the messages of a partition's stream, and finds its consumer.
 async fn stream_of(
     context: &Context,
     name: String,

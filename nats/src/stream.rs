@@ -109,7 +109,7 @@ impl Config {
 
     fn dead_config(&self, subject: &str) -> stream::Config {
         stream::Config {
-            name: format!("{}-dead", self.stream),
+            name: self.dead_stream(),
             description: Some(format!(
                 "The dead letters of the work queue {} (keyqueue-nats)",
                 self.stream

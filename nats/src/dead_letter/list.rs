@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
+use async_nats::jetstream;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
-use async_nats::jetstream::{self, Context};
 use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
 
@@ -53,14 +53,11 @@ impl Letter {
 ///
 /// [`Error::Server`] if the server cannot be reached.
 pub async fn count(client: &Client, config: &Config) -> Result<Option<u64>, Error> {
-    count_in(&jetstream::new(client.clone()), config).await
-}
-
-pub(crate) async fn count_in(context: &Context, config: &Config) -> Result<Option<u64>, Error> {
     if config.dead_letters.is_none() {
         return Ok(None);
     }
-    let stream = stream::find(context, &name(config)).await?;
+    let context = jetstream::new(client.clone());
+    let stream = stream::find(&context, &config.dead_stream()).await?;
     Ok(stream.map(|there| there.cached_info().state.messages))
 }
 
@@ -113,7 +110,7 @@ pub async fn list(
     };
     read.await.map_err(Error::server(format!(
         "reading the stream {}",
-        name(config)
+        config.dead_stream()
     )))
 }
 
@@ -172,13 +169,9 @@ pub async fn drop_letter(client: &Client, config: &Config, sequence: u64) -> Res
     delete(&letters(client, config).await?, config, sequence).await
 }
 
-fn name(config: &Config) -> String {
-    format!("{}-dead", config.stream)
-}
-
 /// Finds the stream of dead letters.
 async fn letters(client: &Client, config: &Config) -> Result<Stream, Error> {
-    let (context, name) = (jetstream::new(client.clone()), name(config));
+    let (context, name) = (jetstream::new(client.clone()), config.dead_stream());
     stream::find(&context, &name).await?.ok_or_else(|| {
         let hint = "which `create` makes for a configuration with `dead_letters`";
         Error::server(format!("looking for the stream {name}, {hint}"))("there is none")
@@ -195,7 +188,7 @@ async fn get_in(stream: &Stream, config: &Config, sequence: u64) -> Result<Optio
         ))),
         Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
         Err(error) => {
-            let doing = format!("reading the message {sequence} of {}", name(config));
+            let doing = format!("reading the message {sequence} of {}", config.dead_stream());
             Err(Error::server(doing)(error))
         }
     }
@@ -208,7 +201,10 @@ async fn delete(stream: &Stream, config: &Config, sequence: u64) -> Result<bool,
         Err(error) => match get_in(stream, config, sequence).await? {
             None => Ok(false),
             Some(_) => {
-                let doing = format!("deleting the message {sequence} of {}", name(config));
+                let doing = format!(
+                    "deleting the message {sequence} of {}",
+                    config.dead_stream()
+                );
                 Err(Error::server(doing)(error))
             }
         },

@@ -445,7 +445,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The count that a record has. One that the server has left for a record that was removed has none.
-fn count(payload: &[u8]) -> u32 {
+pub(crate) fn count(payload: &[u8]) -> u32 {
     let text = std::str::from_utf8(payload).ok();
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }

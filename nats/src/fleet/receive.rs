@@ -47,6 +47,7 @@
 //! none comes from one look to the next, though there is room (N13).
 
 use std::pin::pin;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -434,7 +435,8 @@ fn refuse(
     // There are none, unless a producer is wrong.
     tokio::spawn(async move {
         let token = subject.rsplit('.').next().unwrap_or_default();
-        let letter = dead_letter::publish_one(&shared, tenure.fence, token, &message, 0, &reason);
+        let (fence, messages) = (tenure.fence, slice::from_ref(&message));
+        let letter = dead_letter::publish(&shared, fence, token, messages, 0, &reason);
         if let Err(error) = letter.await {
             // It comes again with the next consumer.
             tracing::error!(subject, %error, "the dead letter is refused");
