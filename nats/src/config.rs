@@ -141,9 +141,8 @@ impl Config {
     /// assert_eq!(config.check().unwrap_err().to_string(), "partitions = 0: from 1 to 1024");
     /// ```
     pub fn check(&self) -> Result<(), Error> {
-        let token = "has 1 to 64 letters, digits, `-` and `_`";
-        check("stream", &self.stream, is_token(&self.stream), token)?;
-        check("subject", &self.subject, is_token(&self.subject), token)?;
+        check_token("stream", &self.stream)?;
+        check_token("subject", &self.subject)?;
         let partitions = self.partitions;
         check(
             "partitions",
@@ -210,7 +209,7 @@ impl Config {
             )?;
         }
         if let Some(subject) = &self.dead_letters {
-            check("dead_letters", subject, is_token(subject), token)?;
+            check_token("dead_letters", subject)?;
             check(
                 "dead_letters",
                 subject,
@@ -222,13 +221,15 @@ impl Config {
     }
 }
 
-/// Whether a text can be one token of a subject, and the name of a stream.
-pub(crate) fn is_token(text: &str) -> bool {
+/// Checks that a text can be one token of a subject, and the name of a stream.
+pub(crate) fn check_token(field: &'static str, text: &str) -> Result<(), Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (1..=64).contains(&text.len()) && text.bytes().all(plain)
+    let is_token = (1..=64).contains(&text.len()) && text.bytes().all(plain);
+    let reason = "has 1 to 64 letters, digits, `-` and `_`";
+    check(field, text, is_token, reason)
 }
 
-pub(crate) fn check(
+fn check(
     field: &'static str,
     value: impl Display,
     holds: bool,

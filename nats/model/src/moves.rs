@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::bucket::Record;
 use super::world::{Flight, LEASE, Watcher, World};
-use crate::ownership::{Input, Key, Member, Settings, Value, WriteEnd};
+use crate::ownership::{Input, Key, Member, Value, WriteEnd};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Move {
@@ -321,12 +321,10 @@ impl World {
         let launched = &mut self.replicas[replica];
         launched.runs += 1;
         launched.left = false;
-        let settings = Settings {
-            partitions: u16::try_from(self.begun.len()).unwrap(),
-            lease: Duration::from_nanos(LEASE),
-        };
+        let partitions = u16::try_from(self.begun.len()).unwrap();
         let (name, nonce) = (format!("r{replica}"), launched.runs.to_string());
-        launched.member = Some(Member::new(&name, &nonce, settings, now));
+        let lease = Duration::from_nanos(LEASE);
+        launched.member = Some(Member::new(&name, &nonce, partitions, lease, now));
         self.rewatch(replica);
     }
 }

@@ -16,7 +16,7 @@
 //! keys ([`Ahead`]). If this owner dies, the next one takes it that the process has ended once with each key that is named, and
 //! counts each delivery of them, as `<partitions>.d.<partition>.<key>`: how often the process has ended while the key was in
 //! hand. That may be due to another key, or to none. So keys that were in hand once are delivered a few at a time, and those that were so
-//! more often one at a time ([`Suspects`]): the next death is that key's, or that of none. Only if it has come about [`DEATHS`] times
+//! more often one at a time ([`take`]): the next death is that key's, or that of none. Only if it has come about [`DEATHS`] times
 //! the key is given up (N15).
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -30,14 +30,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::bucket::last;
-use super::receive::Higher;
+use super::receive::{Higher, PAUSE};
 use super::tenure::Tenure;
+use crate::stream::MOST;
 use crate::{Config, Fence, key};
 
-/// How long a write may take. If it fails the count is this process's until it is written again.
-const LIMIT: Duration = Duration::from_secs(2);
-/// Between two tries to read the names of all records of a partition.
-const PAUSE: Duration = Duration::from_millis(200);
 /// How long a count is kept that nobody changes, beside the longest back-off and what the handler has asked for.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Of what the handler has asked for. The server counts nanoseconds.
@@ -46,7 +43,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// A key is given up only after its process has ended more often than this: all but two of these times it was alone.
 const DEATHS: u32 = 5;
 /// How many keys are in hand at once that were so when a process ended.
-const FEW: u32 = 8;
+pub(crate) const FEW: u32 = 8;
 /// How many keys are named at most that come next.
 const MANY: usize = 256;
 /// If the names are used up sooner, the next record has twice as many, otherwise one: those that are not in hand when the process ends are
@@ -312,7 +309,7 @@ impl Attempts {
     }
 
     /// Writes again what has failed to be stored, with the counts as they are now. Stops when a write fails again, when another replica may own
-    /// the partition, and after [`LIMIT`].
+    /// the partition, and after [`MOST`].
     pub(crate) async fn write_again(&self, shared: &Shared, tenure: &Tenure) {
         let writes = async {
             while !tenure.is_lost() && shared.lease.holds() {
@@ -331,7 +328,7 @@ impl Attempts {
             }
         };
         // What is left is written at the next look.
-        let _ = timeout(LIMIT, writes).await;
+        let _ = timeout(MOST, writes).await;
     }
 
     /// Writes, before a hand-over is over, what the next owner has to know: what has failed to be stored, and which keys were in hand when a
@@ -394,19 +391,13 @@ impl Counts {
     }
 }
 
-/// Keys in hand that were so when a process ended.
-pub(crate) struct Suspects(Semaphore);
-
-impl Suspects {
-    pub(crate) fn new() -> Self {
-        Suspects(Semaphore::new(FEW as usize))
-    }
-
-    /// Takes a key in hand with which the process has ended this often. An error: others are to end first.
-    pub(crate) fn take(&self, deaths: u32) -> Result<SemaphorePermit<'_>, TryAcquireError> {
-        let permits = if deaths > 1 { FEW } else { deaths };
-        self.0.try_acquire_many(permits)
-    }
+/// Takes a key in hand with which the process has ended this often. An error: other such keys are to end first.
+pub(crate) fn take(
+    suspects: &Semaphore,
+    deaths: u32,
+) -> Result<SemaphorePermit<'_>, TryAcquireError> {
+    let permits = if deaths > 1 { FEW } else { deaths };
+    suspects.try_acquire_many(permits)
 }
 
 /// Whether a key is given up with which the process has ended this often.
@@ -477,7 +468,8 @@ async fn write(
     };
     let record = PublishMessage::build().payload(text.into()).ttl(kept);
     let write = async { shared.context.send_publish(subject, record).await?.await };
-    match timeout(LIMIT, write).await {
+    // If it fails, the count is this process's until it is written again.
+    match timeout(MOST, write).await {
         Ok(Ok(_)) => return true,
         Ok(Err(error)) => tracing::warn!(letter, token, %error, "a count is not stored"),
         Err(_) => tracing::warn!(letter, token, "a count may not be stored"),

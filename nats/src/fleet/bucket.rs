@@ -16,8 +16,6 @@ use crate::ownership::{Input, Key, Revision, Value, WriteEnd};
 
 /// How long the record of a session that has ended is kept. By then no partition's record names it.
 const KEPT: Duration = Duration::from_secs(3600);
-/// Between two watchers.
-pub(super) const PAUSE: Duration = Duration::from_millis(200);
 /// How long the watcher may show nothing while there is something that was written here.
 const SILENCE: Duration = Duration::from_millis(500);
 
@@ -56,27 +54,23 @@ impl Bucket {
             }
             Ok(Err(error)) => {
                 tracing::debug!(?key, %error, "a write may have failed");
-                *self.reason() = format!(
+                *self.trouble() = format!(
                     "a write of the bucket {} has failed: {error}",
                     self.store.name
                 );
                 WriteEnd::Unknown
             }
             Err(_) => {
-                *self.reason() = "the server does not answer in time".to_owned();
+                *self.trouble() = "the server does not answer in time".to_owned();
                 WriteEnd::Unknown
             }
         };
         Input::Wrote { key, end }
     }
 
-    fn reason(&self) -> MutexGuard<'_, String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Why the last write that failed has failed.
-    pub(super) fn trouble(&self) -> String {
-        self.reason().clone()
+    pub(super) fn trouble(&self) -> MutexGuard<'_, String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads a record from the leader of the bucket's stream: a follower may be behind. `None`: it could not
@@ -171,7 +165,9 @@ fn name(partitions: u16, key: &Key) -> String {
 /// `None`: another record, or one of another number of partitions.
 fn parse(partitions: u16, name: &str) -> Option<Key> {
     let (of, rest) = name.split_once('.')?;
-    key(rest).filter(|_| of == partitions.to_string())
+    let key = key(rest).filter(|_| of == partitions.to_string())?;
+    let is_none = matches!(key, Key::Partition(partition) if partition >= partitions);
+    (!is_none).then_some(key)
 }
 
 /// The key of a record by its name without the number of partitions.
@@ -232,6 +228,7 @@ mod tests {
             assert_eq!(parse(16, &name(16, &key)), Some(key.clone()));
             assert_eq!(parse(64, &name(16, &key)), None);
         }
+        assert_eq!(parse(16, "16.p.16"), None);
         assert_eq!(parse(16, "16.x.1"), None);
         assert_eq!(parse(16, "layout"), None);
         let values = [

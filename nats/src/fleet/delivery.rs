@@ -56,14 +56,12 @@ impl FromStr for Fence {
     }
 }
 
-pub(super) type Key = KeyHandle<String, Load>;
-
 /// One delivery of a key: what the handler of [`Fleet::run`](crate::Fleet::run) gets.
 ///
 /// No other delivery of the key begins, in this replica or in another, while the replica keeps the
 /// partition; [`lost`](Self::lost) tells when it may have lost it.
 pub struct Delivery {
-    pub(super) key: Key,
+    pub(super) key: KeyHandle<String, Load>,
     pub(super) tenure: Arc<Tenure>,
     pub(super) messages: Vec<Message>,
     pub(super) covered: usize,

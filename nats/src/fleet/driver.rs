@@ -14,11 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::bucket::{Bucket, PAUSE};
-use super::receive::{delete_consumer, receive};
+use super::bucket::Bucket;
+use super::receive::{PAUSE, delete_consumer, receive};
 use super::tenure::Tenure;
 use super::{Left, Owned, Shared};
-use crate::ownership::{Action, Input, Member, Revision, Settings};
+use crate::ownership::{Action, Input, Member, Revision};
 use crate::{Event, Fence};
 
 /// How many changes of the bucket may wait for the driver. The watcher waits for room.
@@ -242,7 +242,7 @@ impl Driver {
                 }
             }
             Action::Suspended => self.shared.tell(Event::Suspended {
-                reason: self.bucket.trouble(),
+                reason: self.bucket.trouble().clone(),
             }),
             Action::Resumed => self.shared.tell(Event::Resumed),
             Action::Left => self.left = true,
@@ -308,11 +308,9 @@ impl Driver {
 }
 
 fn member(shared: &Shared) -> Member {
-    let settings = Settings {
-        partitions: shared.config.partitions,
-        lease: shared.config.lease,
-    };
-    Member::new(&shared.replica, &nuid::next(), settings, shared.lease.now())
+    let (partitions, lease) = (shared.config.partitions, shared.config.lease);
+    let now = shared.lease.now();
+    Member::new(&shared.replica, &nuid::next(), partitions, lease, now)
 }
 
 /// How long a partition may stand still untold.

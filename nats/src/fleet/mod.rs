@@ -42,13 +42,13 @@ use futures_util::StreamExt;
 use keyqueue::WorkQueue;
 use keyqueue::worker::{IntoVerdict, Workers};
 use tokio::runtime::Handle;
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_stream::wrappers::BroadcastStream;
 
 use self::acks::{Acks, Outbox};
-use self::attempts::Suspects;
+use self::attempts::FEW;
 use self::bucket::Bucket;
 pub use self::delivery::{Delivery, Fence};
 use self::driver::{Driver, Leave};
@@ -142,8 +142,8 @@ pub(crate) struct Shared {
     marks: Vec<Marks>,
     /// The bytes that are held.
     memory: Arc<Room>,
-    /// Of the deliveries that may have killed a process.
-    suspects: Suspects,
+    /// Permits for keys that may have killed a process.
+    suspects: Semaphore,
     queue: Arc<Queue>,
     lease: Arc<Lease>,
     acks: Acks,
@@ -179,8 +179,7 @@ impl Fleet {
     /// be reached or has no such stream.
     pub async fn join(client: Client, config: Config, replica: &str) -> Result<Fleet, Error> {
         config.check()?;
-        let token = "has 1 to 64 letters, digits, `-` and `_`";
-        config::check("replica", replica, config::is_token(replica), token)?;
+        config::check_token("replica", replica)?;
         let (context, streams, [store, counts]) = stream::open(&client, &config).await?;
         let (acks, outbox) = Acks::new();
         let series = Arc::new(Series::new(&config.stream, config.partitions));
@@ -222,7 +221,7 @@ impl Fleet {
                 memory: Arc::new(Room::new(
                     usize::try_from(config.max_held_bytes).unwrap_or(usize::MAX),
                 )),
-                suspects: Suspects::new(),
+                suspects: Semaphore::new(FEW as usize),
                 queue: Arc::new(queue),
                 lease: Arc::new(Lease::new()),
                 acks,

@@ -70,7 +70,7 @@ use super::work::{FAILING, HEALTHY};
 use crate::{Event, dead_letter, key, layout};
 
 /// Between two tries after an error of the server.
-const PAUSE: Duration = Duration::from_millis(200);
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
 /// For each request that a partition waits for.
 pub(super) const LIMIT: Duration = Duration::from_secs(1);
 /// How often the server is asked what it thinks of the consumer, and how long it may think.

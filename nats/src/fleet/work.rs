@@ -94,7 +94,7 @@ where
         shared.queue.entry_ref(name).level(level).put(load);
         return Verdict::Ok(Outcome::Done);
     }
-    let Ok(few) = shared.suspects.take(deaths) else {
+    let Ok(few) = attempts::take(&shared.suspects, deaths) else {
         // Healthy keys need the task.
         job.value_mut().park();
         return Verdict::Ok(Outcome::Later(ALONE));

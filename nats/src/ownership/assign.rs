@@ -11,13 +11,10 @@
 
 use std::cmp::Reverse;
 
-/// The index of the member that each partition is dealt to; empty if there is no member.
+/// The index of the member that each partition is dealt to.
 ///
-/// `members` are sorted names; `owners` has the index of each partition's present owner.
+/// `members` are sorted names, one at least; `owners` has the index of each partition's present owner.
 pub(crate) fn deal(members: &[&str], owners: &[Option<usize>]) -> Vec<usize> {
-    if members.is_empty() {
-        return Vec::new();
-    }
     let names: Vec<u64> = members.iter().map(|name| fnv1a(name)).collect();
     let mut room = rooms(&names, owners);
 
@@ -161,11 +158,6 @@ mod tests {
             let kept = |(owner, is): (&Option<usize>, &usize)| owner.is_none_or(|owner| owner == *is);
             prop_assert!(owners.iter().zip(&left).all(kept));
         }
-    }
-
-    #[test]
-    fn without_members_nothing_is_dealt() {
-        assert!(deal(&[], &[None, None]).is_empty());
     }
 
     /// All replicas have to compute the same, whatever version they run.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::requests::Requests;
 use super::session::Session;
 use super::view::View;
-use super::{Action, Input, Key, Late, Revision, Settings, Time, Value, WriteEnd};
+use super::{Action, Input, Key, Late, Revision, Time, Value, WriteEnd};
 
 /// After this time a write whose end is not known is made again, and a read repeated, if a quarter of the lease is longer.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -40,7 +40,6 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Holding {
     epoch: u64,
-    revision: Revision,
     phase: Phase,
 }
 
@@ -54,17 +53,23 @@ enum Phase {
 
 impl Member {
     /// A replica's session names are `<replica>.<nonce>.<n>`: no other run of any replica may have
-    /// the same nonce.
-    pub(crate) fn new(replica: &str, nonce: &str, settings: Settings, now: Time) -> Member {
+    /// the same nonce. All replicas have to agree on the number of partitions and the lease.
+    pub(crate) fn new(
+        replica: &str,
+        nonce: &str,
+        partitions: u16,
+        lease: Duration,
+        now: Time,
+    ) -> Member {
         Member {
-            lease: settings.lease,
+            lease,
             stage: Stage::Taking,
             session: Session::new(format!("{replica}.{nonce}"), now),
             suspended: false,
-            view: View::new(settings.partitions),
+            view: View::new(partitions),
             holdings: BTreeMap::new(),
             claimed: BTreeMap::new(),
-            requests: Requests::new((settings.lease / 4).min(AGAIN)),
+            requests: Requests::new((lease / 4).min(AGAIN)),
         }
     }
 
@@ -280,7 +285,7 @@ impl Member {
 
     /// The session is over, and with it every ownership.
     fn lose(&mut self, now: Time, value: Option<Value>, revision: Revision, out: &mut Vec<Action>) {
-        for (&partition, &Holding { epoch, phase, .. }) in &self.holdings {
+        for (&partition, &Holding { epoch, phase }) in &self.holdings {
             if phase != Phase::HandedOver {
                 out.push(Action::Lost { partition, epoch });
             }
@@ -307,7 +312,7 @@ impl Member {
     ) {
         let own = &self.session.name;
         let ours = self.view.partition(now, partition, value, revision, own);
-        if let Some(Holding { epoch, phase, .. }) = self.holdings.remove(&partition)
+        if let Some(Holding { epoch, phase }) = self.holdings.remove(&partition)
             && phase != Phase::HandedOver
         {
             out.push(Action::Lost { partition, epoch });
@@ -318,12 +323,7 @@ impl Member {
                 Stage::Taking => Phase::Active,
                 Stage::Leaving | Stage::Left => Phase::HandedOver,
             };
-            let holding = Holding {
-                epoch,
-                revision,
-                phase,
-            };
-            self.holdings.insert(partition, holding);
+            self.holdings.insert(partition, Holding { epoch, phase });
             if phase == Phase::Active {
                 out.push(Action::Start { partition, epoch });
             }
@@ -383,13 +383,11 @@ impl Member {
     }
 
     fn release(&mut self, now: Time, out: &mut Vec<Action>) {
-        let over = |(partition, holding): (&u16, &Holding)| {
-            (holding.phase == Phase::HandedOver).then_some((*partition, holding.revision))
-        };
-        let over: Vec<_> = self.holdings.iter().filter_map(over).collect();
-        for (partition, revision) in over {
+        let holdings = self.holdings.iter();
+        for (&partition, _) in holdings.filter(|(_, of)| of.phase == Phase::HandedOver) {
             let (base, _) = self.view.epoch(partition);
             let free = Value::Free { base };
+            let revision = self.view.partition_revision(partition);
             self.requests
                 .write(now, Key::Partition(partition), free, revision, out);
         }

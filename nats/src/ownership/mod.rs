@@ -98,13 +98,6 @@ pub(crate) type Revision = u64;
 /// Since a start of the caller's choice, on the replica's monotonic clock.
 pub(crate) type Time = Duration;
 
-/// What all replicas have to agree on.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Settings {
-    pub(crate) partitions: u16,
-    pub(crate) lease: Duration,
-}
-
 /// Names a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {

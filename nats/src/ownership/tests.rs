@@ -26,11 +26,7 @@ fn wrote(key: Key, end: WriteEnd) -> Input {
 
 /// It has renewed its lease once, and owns the partition.
 fn member() -> Member {
-    let settings = Settings {
-        partitions: 1,
-        lease: LEASE,
-    };
-    let mut member = Member::new("a", "x", settings, Time::ZERO);
+    let mut member = Member::new("a", "x", 1, LEASE, Time::ZERO);
     member.step(Time::ZERO, Input::Snapshot);
     member.step(Time::ZERO, wrote(session(), WriteEnd::Written(10)));
     member.step(Time::ZERO, wrote(Key::Partition(0), WriteEnd::Written(11)));

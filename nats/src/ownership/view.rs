@@ -71,8 +71,7 @@ impl View {
     }
 
     pub(super) fn partition_revision(&self, partition: u16) -> Revision {
-        let record = self.partitions.get(usize::from(partition));
-        record.map_or(0, |record| record.revision)
+        self.partitions[usize::from(partition)].revision
     }
 
     pub(super) fn complete(&mut self, now: Time, own: &str) {
@@ -131,9 +130,7 @@ impl View {
         own: &str,
     ) -> bool {
         let partition = usize::from(partition);
-        let Some(record) = self.partitions.get_mut(partition) else {
-            return false;
-        };
+        let record = &mut self.partitions[partition];
         record.revision = revision;
         (record.owner, record.base) = match value {
             Some(Value::Owned { session, base }) => (Some(session), base),
@@ -148,15 +145,14 @@ impl View {
 
     /// The base and the epoch of a partition's record.
     pub(super) fn epoch(&self, partition: u16) -> (u64, u64) {
-        let record = self.partitions.get(usize::from(partition));
-        record.map_or((0, 0), |record| (record.base, record.epoch()))
+        let record = &self.partitions[usize::from(partition)];
+        (record.base, record.epoch())
     }
 
     /// There was this epoch of the partition.
     pub(super) fn raise(&mut self, partition: u16, above: u64) {
-        if let Some(record) = self.partitions.get_mut(usize::from(partition)) {
-            record.floor = record.floor.max(above);
-        }
+        let record = &mut self.partitions[usize::from(partition)];
+        record.floor = record.floor.max(above);
     }
 
     /// Begins the observation of a partition's owner if its record is missing.
