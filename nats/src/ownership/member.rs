@@ -359,7 +359,8 @@ impl Member {
                 .write(now, Key::Session(name), Value::Ended, revision, out);
         }
         let session = self.session.name.clone();
-        for (partition, revision, base) in self.view.claims(&session) {
+        let dealt = self.view.deal(&session);
+        for (partition, revision, base) in self.view.claims(&session, &dealt) {
             let value = Value::Owned {
                 session: session.clone(),
                 base,
@@ -368,7 +369,6 @@ impl Member {
             self.requests
                 .write(now, Key::Partition(partition), value, revision, out);
         }
-        let dealt = self.view.dealt(&session).to_vec();
         self.hand_over(|partition| !dealt[usize::from(partition)], out);
     }
 

@@ -13,8 +13,6 @@ pub(super) struct View {
     /// The sessions of others, and the earlier ones of this replica.
     sessions: BTreeMap<String, Observed>,
     partitions: Vec<Partition>,
-    /// Whether each partition is dealt to this replica; none if the records have changed since.
-    dealt: Option<Vec<bool>>,
 }
 
 /// The record of a session.
@@ -58,7 +56,6 @@ impl View {
             complete: false,
             sessions: BTreeMap::new(),
             partitions: vec![Partition::default(); partitions.into()],
-            dealt: None,
         }
     }
 
@@ -104,7 +101,6 @@ impl View {
         };
         if state == State::Missing && !self.is_named(&name) {
             self.sessions.remove(&name);
-            self.dealt = None;
             return;
         }
         let since = now;
@@ -113,10 +109,7 @@ impl View {
             revision,
             since,
         };
-        let before = self.sessions.insert(name, observed);
-        if before.is_none_or(|before| before.state != state) {
-            self.dealt = None;
-        }
+        self.sessions.insert(name, observed);
     }
 
     /// Takes in a new version of a partition's record. Returns whether this replica's session owns
@@ -138,7 +131,6 @@ impl View {
             _ => (None, record.base),
         };
         let ours = record.owner.as_deref() == Some(own);
-        self.dealt = None;
         self.observe_owner(now, partition, own);
         ours
     }
@@ -239,10 +231,9 @@ impl View {
             && seen.is_some_and(|seen| seen.state == State::Ended || seen.revision == renewed)
     }
 
-    /// The partitions that this replica should claim, with the revisions to expect and the bases: what is free, and what it owns under an
-    /// epoch that is too low.
-    pub(super) fn claims(&mut self, own: &str) -> Vec<(u16, Revision, u64)> {
-        let dealt = self.dealt(own).to_vec();
+    /// The partitions that this replica should claim of those that are dealt to it, with the revisions to expect and the bases: what is
+    /// free, and what it owns under an epoch that is too low.
+    pub(super) fn claims(&self, own: &str, dealt: &[bool]) -> Vec<(u16, Revision, u64)> {
         let records = (0..).zip(&self.partitions).zip(dealt);
         let free = |record: &Partition| {
             let is_low = record.epoch() < record.floor;
@@ -255,7 +246,7 @@ impl View {
             })
         };
         records
-            .filter(|((_, record), dealt)| *dealt && free(record))
+            .filter(|((_, record), dealt)| **dealt && free(record))
             .map(|((partition, record), _)| {
                 let base = match record.epoch() < record.floor {
                     true => record.floor,
@@ -267,12 +258,7 @@ impl View {
     }
 
     /// Whether each partition is dealt to this replica, whose own session is live.
-    pub(super) fn dealt(&mut self, own: &str) -> &[bool] {
-        let dealt = self.dealt.take().unwrap_or_else(|| self.deal(own));
-        self.dealt.insert(dealt)
-    }
-
-    fn deal(&self, own: &str) -> Vec<bool> {
+    pub(super) fn deal(&self, own: &str) -> Vec<bool> {
         let live = self
             .sessions
             .iter()
