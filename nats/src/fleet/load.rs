@@ -115,9 +115,9 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn new(tenure: &Arc<Tenure>, message: Message) -> Self {
+    pub(crate) fn new(tenure: &Arc<Tenure>, message: Message, suspect: bool) -> Self {
         Load {
-            suspect: tenure.is_suspect(message.sequence),
+            suspect,
             tenure: Arc::clone(tenure),
             messages: vec![message],
             covered: 1,
@@ -201,8 +201,6 @@ impl Load {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering::Relaxed;
-
     use super::*;
     use crate::Fence;
 
@@ -233,7 +231,7 @@ mod tests {
             reply: reply.into(),
             ..Message::of(sequence, 0)
         };
-        Load::new(tenure, message)
+        Load::new(tenure, message, false)
     }
 
     fn replies(load: &Load) -> Vec<&str> {
@@ -315,11 +313,10 @@ mod tests {
     fn a_key_stays_a_suspect_whatever_comes() {
         let (acks, _outbox) = Acks::new();
         let tenure = tenure(1);
-        // Relaxed: there is one thread.
-        tenure.suspects.store(5, Relaxed);
         for (first, second) in [(5, 6), (6, 5)] {
-            let mut held = load(&tenure, first, "");
-            held.merge(load(&tenure, second, ""), Coalesce::Server, &acks);
+            let [mut held, mut newer] = [first, second].map(|of| load(&tenure, of, ""));
+            (held.suspect, newer.suspect) = (first == 5, second == 5);
+            held.merge(newer, Coalesce::Server, &acks);
             assert!(held.suspect);
         }
     }

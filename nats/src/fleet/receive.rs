@@ -46,10 +46,10 @@
 //! A partition that has no consumer for [`LOOK`] is told as stalled, whatever the reason is, and so is one that has messages of which
 //! none comes from one look to the next, though there is room (N13).
 
+use std::mem;
 use std::pin::pin;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
@@ -100,24 +100,26 @@ async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Se
     let mut higher = Some(higher);
     let fence = tenure.fence;
     let mut connects = shared.connects.subscribe();
-    let mut is_noted = false;
+    let mut taken = Taken::default();
     let mut since = Instant::now();
     loop {
         connects.mark_unchanged();
-        let mut began = pin!(begin(shared, tenure, &mut is_noted));
-        let began = match timeout_at(since + LOOK, &mut began).await {
-            Ok(began) => began,
-            Err(_) => {
-                let doing = tenure.doing();
-                shared.stalled(fence, Some(format!("no consumer for {LOOK:?}: {doing}")));
-                began.await
+        let began = {
+            let mut began = pin!(begin(shared, tenure, &mut taken));
+            match timeout_at(since + LOOK, &mut began).await {
+                Ok(began) => began,
+                Err(_) => {
+                    let doing = tenure.doing();
+                    shared.stalled(fence, Some(format!("no consumer for {LOOK:?}: {doing}")));
+                    began.await
+                }
             }
         };
         let reason = match began {
             Ok(consumer) => {
                 shared.stalled(fence, None);
                 let mut received = Received::default();
-                let put = |message| put(shared, tenure, message, &mut received);
+                let put = |message| put(shared, tenure, &taken, message, &mut received);
                 let reason = tokio::select! {
                     reason = pull(shared, tenure, &consumer, put) => Some(reason),
                     reason = look(shared, tenure, &consumer) => Some(reason),
@@ -151,32 +153,43 @@ async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Se
 #[error("there was the epoch {0}, which is higher than that of this replica")]
 pub(super) struct Higher(pub(super) u64);
 
+/// What the owner of a partition has found when it took the partition.
+#[derive(Default)]
+struct Taken {
+    /// Its epoch is noted.
+    is_noted: bool,
+    /// The last sequence in the stream when this owner has taken over from one that has not handed over, and had received something: that
+    /// one may have died of a message up to there, or of one that such a message has replaced.
+    suspects: u64,
+    /// When the stream was made, in nanoseconds since 1970. 0: that is not known yet.
+    made: i128,
+}
+
 /// Does what a partition needs before its messages come, and creates its consumer.
 async fn begin(
     shared: &Shared,
     tenure: &Tenure,
-    is_noted: &mut bool,
+    taken: &mut Taken,
 ) -> Result<PullConsumer, async_nats::Error> {
     tenure.does("waiting for the lease");
     // A replica whose lease has lapsed leaves the partition's consumers alone.
     shared.lease.held().await;
-    if !*is_noted {
+    if !taken.is_noted {
         let noted = attempts::note(shared, tenure.fence);
         within(tenure, "noting the epoch", noted).await??;
-        *is_noted = true;
+        taken.is_noted = true;
     }
-    let mut consumer = consumer(shared, tenure).await?;
+    let mut consumer = consumer(shared, tenure, taken).await?;
     let stream = shared.stream(tenure.fence);
     let patience = Instant::now() + 3 * LIMIT;
     loop {
         let info = within(tenure, "looking up the stream", stream.get_info());
         let info = info.await??;
-        let made = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX);
-        // Relaxed: only the task that receives reads these before the first message has come.
-        let is_first = tenure.made.swap(made, Relaxed) == 0;
-        if is_first && tenure.suspects.load(Relaxed) > 0 {
+        let made = info.created.unix_timestamp_nanos();
+        let is_first = mem::replace(&mut taken.made, made) == 0;
+        if is_first && taken.suspects > 0 {
             // What was added since the former owner died has replaced what it had received.
-            tenure.suspects.fetch_max(info.state.last_sequence, Relaxed);
+            taken.suspects = taken.suspects.max(info.state.last_sequence);
         }
         let wanted = leader(info.cluster.as_ref());
         let leads = leader(consumer.cached_info().cluster.as_ref());
@@ -216,7 +229,11 @@ async fn within<T>(
 }
 
 /// Creates a consumer of this tenure, and deletes former ones.
-async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, async_nats::Error> {
+async fn consumer(
+    shared: &Shared,
+    tenure: &Tenure,
+    taken: &mut Taken,
+) -> Result<PullConsumer, async_nats::Error> {
     let config = &shared.config;
     let fence = tenure.fence;
     let stream = shared.stream(fence);
@@ -273,8 +290,7 @@ async fn consumer(shared: &Shared, tenure: &Tenure) -> Result<PullConsumer, asyn
                     let accused = within(tenure, "reading what it had in hand", accused).await??;
                     // This consumer may have received nothing yet, and one before it what was in hand.
                     let received = former.delivered.stream_sequence.max(accused.into());
-                    // Relaxed: nothing is received yet.
-                    tenure.suspects.fetch_max(received, Relaxed);
+                    taken.suspects = taken.suspects.max(received);
                 }
                 delete.await??;
             }
@@ -350,6 +366,7 @@ struct Received {
 fn put(
     shared: &Arc<Shared>,
     tenure: &Arc<Tenure>,
+    taken: &Taken,
     message: async_nats::Message,
     received: &mut Received,
 ) -> Result<(), String> {
@@ -390,8 +407,7 @@ fn put(
         sequence,
         reply,
         stored,
-        // Relaxed: it was set by this task.
-        made: tenure.made.load(Relaxed).into(),
+        made: taken.made,
     };
     // It was not published by a `Producer`, and it would come again and again.
     let reason = match decoded {
@@ -402,12 +418,13 @@ fn put(
                 return Ok(());
             }
             let is_first = || shared.queue.state(&*key).is_none();
-            if !tenure.is_suspect(sequence) {
+            let is_suspect = sequence <= taken.suspects;
+            if !is_suspect {
                 tenure.attempts.acquit(token, is_first);
             } else if is_first() {
                 tenure.attempts.expect(token);
             }
-            let mut load = Load::new(tenure, message);
+            let mut load = Load::new(tenure, message, is_suspect);
             let mut level = HEALTHY;
             if tenure.attempts.is_failing(token) {
                 load.park();

@@ -12,10 +12,7 @@
 //! Messages that were received and whose delivery has not begun stay unacknowledged: the next owner
 //! gets them. Their keys are skipped when they come out of the queue.
 
-use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU64,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::Subject;
@@ -44,11 +41,6 @@ pub(crate) struct Tenure {
     /// Each message that is held has a clone.
     pub(crate) alive: Arc<()>,
     pub(crate) attempts: Attempts,
-    /// The last sequence in the stream when this owner has taken over from one that has not handed over, and had received something: that
-    /// one may have died of a message up to there, or of one that such a message has replaced.
-    pub(crate) suspects: AtomicU64,
-    /// When the stream was made, in nanoseconds since 1970.
-    pub(crate) made: AtomicI64,
 }
 
 /// The last consumer of a tenure.
@@ -86,8 +78,6 @@ impl Tenure {
             room: Arc::new(Room::new(window)),
             alive: Arc::new(()),
             attempts: Attempts::default(),
-            suspects: AtomicU64::new(0),
-            made: AtomicI64::new(0),
         }
     }
 
@@ -137,12 +127,6 @@ impl Tenure {
     /// The subject of an acknowledgement that was sent.
     pub(crate) fn acknowledged(&self) -> Option<Subject> {
         self.consumer().acknowledged.clone()
-    }
-
-    /// Whether a former owner may have died of the message with this sequence, or of one that it has replaced.
-    pub(crate) fn is_suspect(&self, sequence: u64) -> bool {
-        // Relaxed: it was set before the message was received.
-        sequence <= self.suspects.load(Relaxed)
     }
 
     /// How many messages are held, in back-off or not.
