@@ -210,23 +210,3 @@ async fn delete(stream: &Stream, config: &Config, sequence: u64) -> Result<bool,
         },
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::KEY;
-    use super::*;
-
-    #[test]
-    fn a_letter_is_read_from_its_headers() {
-        let mut headers = HeaderMap::new();
-        headers.insert(KEY, "pod%2Fa");
-        headers.insert(ERROR, "no route");
-        headers.insert(ATTEMPTS, "4");
-        let letter = |headers| Letter::new(7, headers, "x".into(), SystemTime::UNIX_EPOCH);
-        let found = letter(&headers);
-        assert_eq!(found.key.as_deref(), Some("pod/a"));
-        assert_eq!((&*found.error, found.attempts), ("no route", 4));
-        let stranger = letter(&HeaderMap::new());
-        assert_eq!((stranger.key, stranger.attempts), (None, 0));
-    }
-}

@@ -78,34 +78,7 @@ const CANCEL: Duration = Duration::from_secs(1);
 /// a time. Replicas may join and leave at any time; the partitions move, and no key is delivered
 /// by two of them at once.
 ///
-/// A clone is another handle to the same membership.
-///
-/// ```no_run
-/// use keyqueue_nats::{Config, Fleet, create};
-/// use std::time::Duration;
-///
-/// # async fn update(_: &str, _: &[u8], _: keyqueue_nats::Fence) -> std::io::Result<()> { Ok(()) }
-/// # #[tokio::main]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let client = async_nats::connect("localhost").await?;
-/// let config = Config::default();
-/// create(&client, &config).await?;
-///
-/// let fleet = Fleet::join(client, config, "replica-1").await?;
-/// let leave = fleet.clone();
-/// use tokio::signal::unix::{SignalKind, signal};
-/// let mut terminate = signal(SignalKind::terminate())?; // docker stop, Kubernetes
-/// tokio::spawn(async move {
-///     terminate.recv().await;
-///     leave.leave(Duration::from_secs(10)).await;
-/// });
-/// // 64 keys at a time. An error is retried with back-off.
-/// fleet.run(64, |delivery| async move {
-///     update(delivery.key(), &delivery.latest().payload, delivery.fence()).await
-/// }).await?;
-/// # Ok(())
-/// # }
-/// ```
+/// A clone is another handle to the same membership. The [page of the crate](crate) has a program.
 #[derive(Clone)]
 pub struct Fleet {
     shared: Arc<Shared>,
@@ -255,25 +228,8 @@ impl Fleet {
     /// | [`Verdict::RetryAfter`] | stay | is retried after this time |
     /// | [`Verdict::GiveUp`], or a failure after [`Config::max_retries`] retries | are published to [`Config::dead_letters`] and removed | is given up |
     ///
-    /// The error of a `Result` or a `Verdict` is any type that implements `Display`.
-    ///
-    /// ```
-    /// use keyqueue_nats::{Delivery, Outcome, Verdict};
-    /// use std::time::Duration;
-    ///
-    /// # async fn post(_: &str, _: &[u8]) -> u16 { 200 }
-    /// async fn call(delivery: Delivery) -> Verdict<String> {
-    ///     match post(delivery.key(), &delivery.latest().payload).await {
-    ///         200 => Verdict::Ok(Outcome::Done),
-    ///         429 => Verdict::RetryAfter("too many requests".into(), Duration::from_secs(30)),
-    ///         410 => Verdict::GiveUp("gone".into()), // a dead letter, without another try
-    ///         status => Verdict::Retry(format!("status {status}")),
-    ///     }
-    /// }
-    /// # async fn run(fleet: keyqueue_nats::Fleet) -> Result<(), keyqueue_nats::Error> {
-    /// fleet.run(64, call).await
-    /// # }
-    /// ```
+    /// The error of a `Result` or a `Verdict` is any type that implements `Display`. For a handler see
+    /// [what a handler returns](crate#what-a-handler-returns).
     ///
     /// Messages that stay are in the stream: if this replica dies, they are delivered by another one,
     /// immediately. The count of failures is kept on the server. With [`Config::max_retries`] so are deliveries in which the process has
