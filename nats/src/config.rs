@@ -143,19 +143,11 @@ impl Config {
     pub fn check(&self) -> Result<(), Error> {
         check_token("stream", &self.stream)?;
         check_token("subject", &self.subject)?;
-        let partitions = self.partitions;
-        check(
-            "partitions",
-            partitions,
-            (1..=1024).contains(&partitions),
-            "from 1 to 1024",
-        )?;
-        check(
-            "replicas",
-            self.replicas,
-            (1..=5).contains(&self.replicas),
-            "from 1 to 5",
-        )?;
+        let (partitions, replicas) = (self.partitions, self.replicas);
+        let range = (1..=1024).contains(&partitions);
+        check("partitions", partitions, range, "from 1 to 1024")?;
+        let range = (1..=5).contains(&replicas);
+        check("replicas", replicas, range, "from 1 to 5")?;
         let seconds = |duration: Duration| format!("{duration:?}");
         let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
         let lease = (shortest..=longest).contains(&self.lease);
@@ -235,14 +227,10 @@ fn check(
     holds: bool,
     reason: &'static str,
 ) -> Result<(), Error> {
-    if holds {
-        return Ok(());
+    match holds {
+        true => Ok(()),
+        false => Err(Error::config(field, value, reason)),
     }
-    Err(Error::Config {
-        field,
-        value: value.to_string(),
-        reason: reason.into(),
-    })
 }
 
 #[cfg(test)]

@@ -83,6 +83,20 @@ impl Error {
         }
     }
 
+    /// Makes an [`Error::Config`].
+    pub(crate) fn config(
+        field: &'static str,
+        value: impl ToString,
+        reason: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        let (value, reason) = (value.to_string(), reason.into());
+        Error::Config {
+            field,
+            value,
+            reason,
+        }
+    }
+
     /// Makes an [`Error::Server`].
     pub(crate) fn server<E>(doing: impl Into<Cow<'static, str>>) -> impl FnOnce(E) -> Self
     where

@@ -175,17 +175,12 @@ mod tests {
     fn a_layout_has_one_number_or_two() {
         for (text, numbers) in [("16", (16, None)), ("16 64", (16, Some(64)))] {
             assert_eq!(parse(text), Some(numbers));
-            let (now, next) = numbers;
-            let revision = 0;
-            assert_eq!(
-                Layout {
-                    now,
-                    next,
-                    revision
-                }
-                .to_string(),
-                text
-            );
+            let layout = Layout {
+                now: numbers.0,
+                next: numbers.1,
+                revision: 0,
+            };
+            assert_eq!(layout.to_string(), text);
         }
         assert_eq!((parse(""), parse("16 "), parse("x")), (None, None, None));
     }

@@ -129,11 +129,8 @@ impl Producer {
         payload: impl Into<Bytes>,
     ) -> Result<u64, Error> {
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::Config {
-                field: "id",
-                value: format!("{id:?}"),
-                reason: "visible characters of ASCII, one at least".into(),
-            });
+            let reason = "visible characters of ASCII, one at least";
+            return Err(Error::config("id", format!("{id:?}"), reason));
         }
         let token = key::encode(key)?;
         let mut headers = HeaderMap::new();
@@ -167,18 +164,13 @@ impl Producer {
             return self.add(key, payload).await;
         }
         let token = key::encode(key)?;
+        let refused = |reason| Error::config("delay", format!("{delay:?}"), reason);
         if self.config.is_limited() {
-            return Err(Error::Config {
-                field: "delay",
-                value: format!("{delay:?}"),
-                reason: "a stream with max_messages or max_bytes keeps no delayed messages".into(),
-            });
+            let reason = "a stream with max_messages or max_bytes keeps no delayed messages";
+            return Err(refused(reason));
         }
-        let due = due(SystemTime::now(), delay).ok_or_else(|| Error::Config {
-            field: "delay",
-            value: format!("{delay:?}"),
-            reason: "ends in the year 9999 or before".into(),
-        })?;
+        let due = due(SystemTime::now(), delay);
+        let due = due.ok_or_else(|| refused("ends in the year 9999 or before"))?;
         let mut headers = HeaderMap::new();
         headers.insert(NATS_SCHEDULE, format!("@at {due}"));
         // Not `in`: a stream that takes no new messages keeps its delayed ones.

@@ -269,11 +269,8 @@ async fn stream_of(
         return Ok((None, None));
     };
     let doing = format!("listing the consumers of the stream {name}");
-    let consumers: Vec<_> = stream
-        .consumers()
-        .try_collect()
-        .await
-        .map_err(Error::server(doing))?;
+    let consumers = stream.consumers().try_collect::<Vec<_>>().await;
+    let consumers = consumers.map_err(Error::server(doing))?;
     // For a moment there may be a former owner's, too.
     let newest = consumers
         .into_iter()
@@ -293,11 +290,7 @@ mod tests {
 
     #[test]
     fn an_owner_is_known_by_its_records() {
-        let (soon, lease, late) = (
-            Duration::from_secs(1),
-            Duration::from_secs(2),
-            Duration::from_secs(3),
-        );
+        let [soon, lease, late] = [1, 2, 3].map(Duration::from_secs);
         let mut records = Records::default();
         for (name, value, age) in [
             ("s.a.x.0", "live 3", soon),

@@ -192,25 +192,16 @@ pub(crate) async fn streams_of(
     context: &Context,
     config: &Config,
 ) -> Result<Vec<(String, u16)>, Error> {
-    let mut names = context.stream_names();
-    let mut found = Vec::new();
-    while let Some(name) = names
-        .try_next()
-        .await
-        .map_err(Error::server("listing the streams"))?
-    {
-        let numbers = name
-            .strip_prefix(&config.stream)
-            .and_then(|rest| rest.strip_prefix('-')?.split_once('-'));
-        let parsed = numbers.and_then(|(partitions, partition)| {
-            partition.parse::<u16>().ok()?;
-            partitions.parse().ok()
-        });
-        if let Some(partitions) = parsed {
-            found.push((name, partitions));
-        }
-    }
-    Ok(found)
+    let names = context.stream_names().try_collect::<Vec<String>>().await;
+    let names = names.map_err(Error::server("listing the streams"))?;
+    let with_partitions = |name: String| {
+        let numbers = name.strip_prefix(&config.stream)?.strip_prefix('-')?;
+        let (partitions, partition) = numbers.split_once('-')?;
+        partition.parse::<u16>().ok()?;
+        let partitions = partitions.parse().ok()?;
+        Some((name, partitions))
+    };
+    Ok(names.into_iter().filter_map(with_partitions).collect())
 }
 
 /// Creates the streams of the partitions that are not there, and returns which. `open`: they take new messages.
@@ -455,15 +446,7 @@ mod tests {
     fn an_old_server_is_known_by_its_version() {
         let versions = ["1.9.9", "2.9.25", "2.11.9", "2.11.0-RC.1"];
         assert!(versions.into_iter().all(is_old));
-        let versions = [
-            "2.12.0",
-            "2.12.0-RC.1",
-            "2.15.2",
-            "3.0.0",
-            "10.0",
-            "",
-            "dev",
-        ];
-        assert!(!versions.into_iter().any(is_old));
+        let versions = ["2.12.0", "2.12.0-RC.1", "2.15.2", "3.0.0", "10.0"];
+        assert!(!versions.into_iter().chain(["", "dev"]).any(is_old));
     }
 }

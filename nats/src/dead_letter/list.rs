@@ -99,12 +99,8 @@ pub async fn list(
             let info = message.info()?;
             let (sequence, time) = (info.stream_sequence, info.published.into());
             let headers = message.headers.clone().unwrap_or_default();
-            letters.push(Letter::new(
-                sequence,
-                &headers,
-                message.payload.clone(),
-                time,
-            ));
+            let payload = message.payload.clone();
+            letters.push(Letter::new(sequence, &headers, payload, time));
         }
         Ok::<_, async_nats::Error>(letters)
     };

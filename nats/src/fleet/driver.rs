@@ -89,10 +89,8 @@ impl Driver {
         let mut changes = self.watch();
         while !self.left {
             let deadline = self.leaving.as_ref().map(|(at, _)| *at);
-            let wait = self
-                .member
-                .next_tick()
-                .saturating_sub(self.shared.lease.now());
+            let now = self.shared.lease.now();
+            let wait = self.member.next_tick().saturating_sub(now);
             let input = tokio::select! {
                 Some(input) = changes.recv() => input,
                 Some(input) = self.steps.next(), if !self.steps.is_empty() => match input {

@@ -235,10 +235,8 @@ mod tests {
     }
 
     fn replies(load: &Load) -> Vec<&str> {
-        load.messages
-            .iter()
-            .map(|message| &*message.reply)
-            .collect()
+        let messages = load.messages.iter();
+        messages.map(|message| &*message.reply).collect()
     }
 
     #[test]
@@ -246,14 +244,10 @@ mod tests {
         let (acks, mut outbox) = Acks::new();
         let tenure = tenure(1);
         let mut held = load(&tenure, 5, "five");
-        assert_eq!(
-            held.merge(load(&tenure, 6, "six"), Coalesce::Client, &acks),
-            1
-        );
-        assert_eq!(
-            held.merge(load(&tenure, 4, "four"), Coalesce::Server, &acks),
-            1
-        );
+        let (six, four) = (load(&tenure, 6, "six"), load(&tenure, 4, "four"));
+        for (newer, coalesce) in [(six, Coalesce::Client), (four, Coalesce::Server)] {
+            assert_eq!(held.merge(newer, coalesce, &acks), 1);
+        }
         assert_eq!((replies(&held), held.covered), (vec!["six"], 3));
         assert_eq!(outbox.sent(), ["five +ACK", "four +ACK"]);
     }

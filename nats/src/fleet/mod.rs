@@ -169,11 +169,7 @@ impl Fleet {
             .default_level(HEALTHY)
             .name(config.stream.clone())
             .build()
-            .map_err(|error| Error::Config {
-                field: "stream",
-                value: config.stream.clone(),
-                reason: error.to_string().into(),
-            })?;
+            .map_err(|error| Error::config("stream", &config.stream, error.to_string()))?;
         let (leave, leaves) = mpsc::channel(1);
         let bucket = Bucket {
             context: context.clone(),
@@ -271,11 +267,8 @@ impl Fleet {
                 Stage::Joined(_) => {}
                 Stage::Left => return Ok(()),
                 Stage::Running => {
-                    return Err(Error::Config {
-                        field: "run",
-                        value: "a second call".into(),
-                        reason: "a membership is run once".into(),
-                    });
+                    let reason = "a membership is run once";
+                    return Err(Error::config("run", "a second call", reason));
                 }
             }
             let workers = Workers::new(&shared.queue)
@@ -285,11 +278,7 @@ impl Fleet {
                     let shared = Arc::clone(&shared);
                     move |job| work::work(Arc::clone(&shared), Arc::clone(&handler), job)
                 })
-                .map_err(|error| Error::Config {
-                    field: "tasks",
-                    value: tasks.to_string(),
-                    reason: error.to_string().into(),
-                })?;
+                .map_err(|error| Error::config("tasks", tasks, error.to_string()))?;
             let Stage::Joined(seat) = mem::replace(&mut *stage, Stage::Running) else {
                 unreachable!("checked above");
             };
@@ -419,6 +408,10 @@ impl Shared {
 
     fn stream(&self, fence: Fence) -> &Stream {
         &self.streams[usize::from(fence.partition)]
+    }
+
+    fn marks(&self, fence: Fence) -> &Marks {
+        &self.marks[usize::from(fence.partition)]
     }
 
     /// Ends all tenures without handing over. Returns those that were left.

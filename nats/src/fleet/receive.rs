@@ -303,7 +303,7 @@ async fn consumer(
 /// Looks at the consumer until something is wrong with it, and returns what. Lets the server confirm acknowledgements meanwhile.
 async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: &PullConsumer) -> String {
     let first = leader(consumer.cached_info().cluster.as_ref());
-    let marks = &shared.marks[usize::from(tenure.fence.partition)];
+    let marks = shared.marks(tenure.fence);
     // What was handled, and may come again, has come.
     let mut is_again = marks.highest() == 0;
     let mut confirmed = Instant::now();
@@ -413,7 +413,7 @@ fn put(
     let reason = match decoded {
         Some(key) if partition == tenure.fence.partition => {
             // It would be known for too short a time, if its key waits for long.
-            if shared.marks[usize::from(partition)].covers(&key, &message) {
+            if shared.marks(tenure.fence).covers(&key, &message) {
                 shared.acks.send(tenure, message.reply);
                 return Ok(());
             }
@@ -474,11 +474,9 @@ fn refuse(
 pub(super) async fn delete_consumer(shared: &Shared, tenure: &Tenure) {
     let name = tenure.end_consumer();
     let delete = shared.stream(tenure.fence).delete_consumer(&name);
-    let deleted = match within(tenure, "deleting the consumer", delete).await {
-        Ok(deleted) => deleted.map_err(Into::into),
-        Err(error) => Err(error),
-    };
-    if let Err(error) = deleted {
+    let delete = within(tenure, "deleting the consumer", delete);
+    let deleted = async { delete.await?.map_err(async_nats::Error::from) };
+    if let Err(error) = deleted.await {
         tracing::debug!(fence = %tenure.fence, %error, "the consumer is left to the next owner");
     }
 }

@@ -178,11 +178,8 @@ impl Tenure {
     /// Waits until the deliveries are cancelled.
     pub(crate) async fn cancelled(&self) {
         // The sender is in `self`.
-        let _ = self
-            .cancelled
-            .subscribe()
-            .wait_for(|cancelled| *cancelled)
-            .await;
+        let mut cancelled = self.cancelled.subscribe();
+        let _ = cancelled.wait_for(|cancelled| *cancelled).await;
     }
 
     /// Ends the tenure without waiting.

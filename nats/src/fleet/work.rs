@@ -220,13 +220,9 @@ fn skip(shared: &Shared) -> Verdict<String> {
 
 /// Acknowledges, and drops, the messages that are handled, or older than one that is (N7).
 fn drop_older(shared: &Shared, key: &str, job: &mut Job) {
-    let marks = &shared.marks[usize::from(job.value().tenure.fence.partition)];
-    if !job
-        .value()
-        .messages
-        .iter()
-        .any(|message| marks.covers(key, message))
-    {
+    let marks = shared.marks(job.value().tenure.fence);
+    let mut messages = job.value().messages.iter();
+    if !messages.any(|message| marks.covers(key, message)) {
         return;
     }
     let load = job.value_mut();
@@ -246,7 +242,7 @@ fn drop_older(shared: &Shared, key: &str, job: &mut Job) {
 /// Reads the payloads of messages that have none, as many as may come at once, and returns how many of the messages have theirs: the first
 /// ones. A message that is not in the stream any more is dropped: a later one has replaced it.
 async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Error> {
-    let stream = &shared.streams[usize::from(job.value().tenure.fence.partition)];
+    let stream = shared.stream(job.value().tenure.fence);
     let window = usize::try_from(shared.config.window).unwrap_or(usize::MAX);
     let (many, most) = (BATCH.min(window / 2).max(1), shared.client.max_payload());
     let (mut ready, mut read, mut bytes) = (0, 0, 0);
@@ -423,7 +419,7 @@ impl Shared {
     /// Notes that the first messages of this are handled.
     fn mark(&self, key: &str, load: &Load, handled: usize) {
         if let Some(last) = load.messages[..handled].last() {
-            self.marks[usize::from(load.tenure.fence.partition)].note(key, last);
+            self.marks(load.tenure.fence).note(key, last);
         }
     }
 

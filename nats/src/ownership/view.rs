@@ -103,11 +103,10 @@ impl View {
             self.sessions.remove(&name);
             return;
         }
-        let since = now;
         let observed = Observed {
             state,
             revision,
-            since,
+            since: now,
         };
         self.sessions.insert(name, observed);
     }
@@ -154,9 +153,8 @@ impl View {
             && owner != own
             && !self.sessions.contains_key(owner)
         {
-            let state = State::Missing;
             let observed = Observed {
-                state,
+                state: State::Missing,
                 revision: 0,
                 since: now,
             };
