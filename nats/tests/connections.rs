@@ -1,8 +1,6 @@
 //! What comes again with a new connection or another owner, and requests for messages that end.
 
 mod common;
-#[path = "common/swallow.rs"]
-mod swallow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
@@ -21,9 +19,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use common::{
-    DONE, Log, Replica, config, count, created, drained, logged, one, replica, seen, stored,
+    DONE, Log, Replica, Swallow, config, count, created, drained, logged, one, replica, seen,
+    stored,
 };
-use swallow::Swallow;
 
 /// A key that is to be delivered again later is not delivered sooner because the connection was lost.
 #[tokio::test]

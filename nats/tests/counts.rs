@@ -1,8 +1,6 @@
 //! What is counted of a key, when the server does not reply, or another replica takes over.
 
 mod common;
-#[path = "common/swallow.rs"]
-mod swallow;
 
 use std::future::{pending, ready};
 use std::time::Duration;
@@ -15,10 +13,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use common::{
-    DONE, Log, count, created, drained, logged, logging, messages, one, one_retry, run_many, seen,
-    stored,
+    DONE, Log, Swallow, count, created, drained, keys, logged, logging, messages, one, one_retry,
+    run_many, seen, stored,
 };
-use swallow::Swallow;
 
 fn later(time: Duration) -> Verdict<String> {
     Verdict::RetryAfter("bad".to_owned(), time)
@@ -95,8 +92,7 @@ async fn a_hand_over_hands_on_what_was_in_hand_at_a_death() {
     let Some((server, client, producer)) = created(&config).await else {
         return;
     };
-    let batch = (0..3).map(|n| (format!("key-{n}"), String::new()));
-    stored(&producer, batch).await;
+    stored(&producer, keys("key", 3)).await;
     let join = async |name| Fleet::join(client.clone(), config.clone(), name).await;
     // The first death is not counted.
     for name in ["a", "b"] {

@@ -17,7 +17,9 @@ use servers::until;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use common::{DONE, Log, Replica, Seen, config, created, drained, logged, messages, one, seen};
+use common::{
+    DONE, Log, Replica, Seen, config, created, drained, letters, logged, messages, replica, seen,
+};
 
 #[tokio::test]
 async fn each_key_is_delivered_and_its_message_is_acknowledged() {
@@ -72,7 +74,7 @@ async fn a_message_that_comes_during_a_delivery_causes_one_more() {
             Arc::new(Notify::new()),
             Arc::new(Notify::new()),
         );
-        let replica = Replica::start(&server, &config, "a", {
+        let replica = replica(server.client().await, &config, "a", {
             let (log, began, release) =
                 (Arc::clone(&log), Arc::clone(&began), Arc::clone(&release));
             move |delivery| {
@@ -210,7 +212,7 @@ async fn a_key_that_is_to_be_retried_later_is_not_delivered_sooner() {
     };
     let pause = Duration::from_millis(700);
     let log: Arc<Mutex<Vec<(Instant, Seen)>>> = Arc::default();
-    let replica = Replica::start(&server, &config, "a", {
+    let replica = replica(server.client().await, &config, "a", {
         let log = Arc::clone(&log);
         move |delivery| {
             log.lock()
@@ -366,13 +368,6 @@ async fn a_message_in_the_wrong_partition_is_refused() {
     let dead = context.get_stream("WORK-dead").await.unwrap();
     assert_eq!(dead.get_info().await.unwrap().state.messages, 3);
     replica.leave().await;
-}
-
-fn letters() -> Config {
-    Config {
-        dead_letters: Some("dead".into()),
-        ..one()
-    }
 }
 
 /// N6: what a message tells the server, in headers that begin with `Nats-`, is not said again in its dead letter, whose stream would refuse

@@ -1,8 +1,6 @@
 //! N14: epochs and fences only grow, whatever is deleted, however many keys fail, and if a clock steps back.
 
 mod common;
-#[path = "common/swallow.rs"]
-mod swallow;
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -15,16 +13,16 @@ use servers::nats::Server;
 use servers::until;
 use tokio::time::sleep;
 
-use common::{Log, Replica, config, count, created, drained, logged, one, seen, stored};
-use swallow::Swallow;
+use common::{
+    Log, Replica, Swallow, config, count, created, drained, keys, logged, one, seen, stored,
+};
 
 const KEYS: usize = 40;
 
 /// Adds all keys, and waits until they are done.
 async fn round(server: &Server, config: &Config, log: &Log, rounds: usize) {
     let producer = Producer::new(server.client().await, config).unwrap();
-    let batch = (0..KEYS).map(|key| (format!("key-{key}"), String::new()));
-    stored(&producer, batch).await;
+    stored(&producer, keys("key", KEYS)).await;
     until("all keys come", async || {
         count(log, "key-") >= rounds * KEYS
     })
@@ -240,8 +238,7 @@ async fn many_failures_and_both_buckets_are_made_again() {
     })
     .await;
     let producer = Producer::new(client.clone(), &config).unwrap();
-    let batch = (0..KEYS).map(|key| (format!("key-{key}"), String::new()));
-    stored(&producer, batch).await;
+    stored(&producer, keys("key", KEYS)).await;
     until("thousands of failures", async || {
         count(&log, "key-") > 20_000
     })

@@ -1,8 +1,6 @@
 //! How replicas join, leave, suspend and move partitions, in this process and on a real server.
 
 mod common;
-#[path = "common/swallow.rs"]
-mod swallow;
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -15,8 +13,9 @@ use servers::nats::Server;
 use servers::until;
 use tokio::sync::Notify;
 
-use common::{DONE, Log, Replica, Seen, config, created, drained, logged, seen};
-use swallow::Swallow;
+use common::{
+    DONE, Log, Replica, Seen, Swallow, config, created, drained, logged, replica, seen, stored,
+};
 
 /// N5: a partition that moves between replicas that live repeats nothing.
 #[tokio::test]
@@ -33,9 +32,7 @@ async fn replicas_that_join_and_leave_repeat_nothing() {
     let adding = tokio::spawn(async move {
         for round in 0..40 {
             let batch = (0..25).map(|key| (format!("key-{key}"), format!("{key} {round}")));
-            for stored in producer.add_batch(batch).await {
-                stored.unwrap();
-            }
+            stored(&producer, batch).await;
         }
     });
     let b = Replica::logging(&server, &config, "b", &log).await;
@@ -72,7 +69,7 @@ async fn replicas_that_join_and_leave_repeat_nothing() {
 /// A replica whose handler has begun with a key, and never ends.
 async fn stuck(server: &Server, config: &Config, producer: &Producer) -> Replica {
     let began = Arc::new(Notify::new());
-    let stuck = Replica::start(server, config, "stuck", {
+    let stuck = replica(server.client().await, config, "stuck", {
         let began = Arc::clone(&began);
         move |_| {
             began.notify_one();
@@ -163,7 +160,7 @@ async fn a_hand_over_has_a_limit_and_other_keys_go_on() {
     let producer = Producer::new(server.client().await, &config).unwrap();
     let log = Log::default();
     let began = Arc::new(Notify::new());
-    let a = Replica::start(&server, &config, "a", {
+    let a = replica(server.client().await, &config, "a", {
         let (log, began) = (Arc::clone(&log), Arc::clone(&began));
         move |delivery| {
             let (log, began) = (Arc::clone(&log), Arc::clone(&began));
@@ -310,9 +307,7 @@ async fn replicas_of_the_same_name_share_the_keys() {
     })
     .await;
     let batch = (0..200).map(|key| (key.to_string(), ""));
-    for stored in producer.add_batch(batch).await {
-        stored.unwrap();
-    }
+    stored(&producer, batch).await;
     drained(&server, &config).await;
     let [of_first, of_second] = logs.each_ref().map(seen);
     assert_eq!(of_first.len() + of_second.len(), 200, "each key once");

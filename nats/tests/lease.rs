@@ -1,8 +1,6 @@
 //! N3: no delivery begins after the lease, whatever its worker waits for before that.
 
 mod common;
-#[path = "common/swallow.rs"]
-mod swallow;
 
 use std::future::{pending, ready};
 use std::sync::{Arc, Mutex};
@@ -15,8 +13,9 @@ use servers::until;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use common::{DONE, Log, Replica, count, created, drained, logged, one_retry, replica, stored};
-use swallow::Swallow;
+use common::{
+    DONE, Log, Replica, Swallow, count, created, drained, keys, logged, one_retry, replica, stored,
+};
 
 const KEYS: usize = 40;
 
@@ -36,8 +35,7 @@ impl CutOff {
     async fn new() -> Option<CutOff> {
         let config = one_retry();
         let (server, client, producer) = created(&config).await?;
-        let batch = (0..KEYS).map(|n| (format!("key-{n}"), String::new()));
-        stored(&producer, batch).await;
+        stored(&producer, keys("key", KEYS)).await;
         let log = Log::default();
         let killed = logged(client, &config, "a", &log, |_| pending()).await;
         until("each task has one", async || count(&log, "key-") == 8).await;

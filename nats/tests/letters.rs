@@ -1,27 +1,21 @@
 //! Keys that are given up while their dead letters cannot be stored.
 
 mod common;
-#[path = "common/swallow.rs"]
-mod swallow;
 
 use std::future::ready;
 
 use async_nats::jetstream;
 use futures_util::TryStreamExt;
-use keyqueue_nats::{Config, Delivery, Verdict};
+use keyqueue_nats::{Delivery, Verdict};
 use servers::until;
 
-use common::{DONE, Log, count, created, logged, one, stored};
-use swallow::Swallow;
+use common::{DONE, Log, Swallow, count, created, keys, letters, logged, stored};
 
 /// N8: a crowd of them comes behind a healthy key, also after another consumer has sent copies of their messages.
 #[tokio::test]
 async fn a_crowd_that_is_given_up_at_its_first_try() {
     const CROWD: usize = 40;
-    let config = Config {
-        dead_letters: Some("dead".into()),
-        ..one()
-    };
+    let config = letters();
     let Some((server, client, producer)) = created(&config).await else {
         return;
     };
@@ -39,8 +33,7 @@ async fn a_crowd_that_is_given_up_at_its_first_try() {
         })
     };
     let _replica = logged(proxy.client().await, &config, "a", &log, handler).await;
-    let batch = (0..CROWD).map(|n| (format!("poison-{n}"), String::new()));
-    stored(&producer, batch).await;
+    stored(&producer, keys("poison", CROWD)).await;
     until("the letters are tried again", async || {
         letters() > CROWD + 8
     })

@@ -2,8 +2,6 @@
 //! and with `Coalesce::Never` none is left out.
 
 mod common;
-#[path = "common/swallow.rs"]
-mod swallow;
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -17,8 +15,9 @@ use servers::nats::Servers;
 use servers::{Proxy, until};
 use tokio::time::sleep;
 
-use common::{DONE, Log, config, created, drained, for_each_coalesce, logged, seen};
-use swallow::Swallow;
+use common::{
+    DONE, Log, Swallow, config, created, drained, for_each_coalesce, logged, seen, stored,
+};
 
 async fn nothing_old_after_new(coalesce: Coalesce) {
     let config = Config {
@@ -40,9 +39,7 @@ async fn nothing_old_after_new(coalesce: Coalesce) {
     let adding = tokio::spawn(async move {
         for round in 0..400 {
             let batch = (0..25).map(|key| (key.to_string(), round.to_string()));
-            for stored in producer.add_batch(batch).await {
-                stored.unwrap();
-            }
+            stored(&producer, batch).await;
             sleep(Duration::from_millis(5)).await;
         }
     });

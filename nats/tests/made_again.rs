@@ -17,7 +17,10 @@ use servers::until;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use common::{DONE, Log, Replica, config, count, created, drained, logged, one, replica, seen};
+use common::{
+    DONE, Log, Replica, config, count, created, drained, letters, logged, one, replica, seen,
+    stored,
+};
 
 /// Deletes the partition's stream, and makes it again.
 async fn made_again(client: &Client, config: &Config) {
@@ -87,10 +90,7 @@ async fn a_payload_of_a_stream_made_again_is_not_another_keys() {
 /// N6: a dead letter of a stream that was made again is not taken for one of the former stream.
 #[tokio::test]
 async fn dead_letters_of_a_stream_made_again_are_kept() {
-    let config = Config {
-        dead_letters: Some("dead".into()),
-        ..one()
-    };
+    let config = letters();
     let Some((server, client, producer)) = created(&config).await else {
         return;
     };
@@ -155,7 +155,7 @@ async fn a_backlog_in_a_stream_made_again() {
     };
     let (gate, open) = watch::channel(true);
     let handled = Arc::new(AtomicUsize::new(0));
-    let replica = Replica::start(&server, &config, "a", {
+    let replica = replica(server.client().await, &config, "a", {
         let handled = Arc::clone(&handled);
         move |_| {
             let (mut open, handled) = (open.clone(), Arc::clone(&handled));
@@ -169,9 +169,7 @@ async fn a_backlog_in_a_stream_made_again() {
     .await;
     let fill = async |state: &str| {
         let batch = (0..KEYS).map(|n| (format!("{state}-{n}"), ""));
-        for stored in producer.add_batch(batch).await {
-            stored.unwrap();
-        }
+        stored(&producer, batch).await;
     };
     fill("before").await;
     drained(&server, &config).await;

@@ -15,7 +15,7 @@ use servers::nats::Server;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use common::{config, created, messages};
+use common::{config, created, messages, stored};
 
 #[derive(Default)]
 struct Witness {
@@ -131,9 +131,7 @@ async fn mix(coalesce: Coalesce, seconds: u64) {
         let mut round = 0;
         while Instant::now() < end {
             let batch = (0..30).map(|key| (format!("k{key}"), round.to_string()));
-            for stored in producer.add_batch(batch).await {
-                stored.unwrap();
-            }
+            stored(&producer, batch).await;
             round += 1;
             for key in 0..3 {
                 let delay = Duration::from_secs(1);

@@ -15,8 +15,8 @@ use servers::until;
 use tokio::time::{Instant, sleep};
 
 use common::{
-    DONE, Log, Replica, config, count, created, drained, logged, messages, one, one_retry, replica,
-    seen, stored,
+    DONE, Log, Replica, config, count, created, drained, keys, logged, messages, one, one_retry,
+    replica, seen, stored,
 };
 
 /// 500 of 1000 keys always fail, and each partition has more of them than `window`. When they can succeed, they do.
@@ -34,14 +34,12 @@ async fn a_poison_crowd() {
     // The poisoned ones are first in the stream.
     for state in ["poisoned", "healthy"] {
         let batch = (0..500).map(|n| (format!("{state}-{n}"), ""));
-        for stored in producer.add_batch(batch).await {
-            stored.unwrap();
-        }
+        stored(&producer, batch).await;
     }
 
     let cured = Arc::new(AtomicBool::new(false));
     let tries: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
-    let replica = Replica::start(&server, &config, "a", {
+    let replica = replica(server.client().await, &config, "a", {
         let (cured, tries) = (Arc::clone(&cured), Arc::clone(&tries));
         move |delivery| {
             let key = delivery.key().to_owned();
@@ -100,11 +98,7 @@ async fn crowd(server: &Server, proxy: &Proxy, log: &Log) -> (Config, Producer, 
     };
     create(&server.client().await, &config).await.unwrap();
     let producer = Producer::new(server.client().await, &config).unwrap();
-    stored(
-        &producer,
-        (0..100).map(|n| (format!("poison-{n}"), String::new())),
-    )
-    .await;
+    stored(&producer, keys("poison", 100)).await;
     let client = async_nats::connect(proxy.address().to_string())
         .await
         .unwrap();
@@ -171,8 +165,7 @@ async fn a_crowd_that_changes_its_owner_comes_behind_healthy_keys() {
     let Some((_server, client, producer)) = created(&config).await else {
         return;
     };
-    let batch = (0..CROWD).map(|n| (format!("poison-{n}"), String::new()));
-    stored(&producer, batch).await;
+    stored(&producer, keys("poison", CROWD)).await;
     let bad = || Verdict::RetryAfter("bad".to_owned(), Duration::from_secs(60));
     let log = Log::default();
     let first = logged(client.clone(), &config, "a", &log, move |_| ready(bad())).await;
@@ -211,11 +204,7 @@ async fn suspects_do_not_keep_healthy_keys_from_a_task() {
     let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    stored(
-        &producer,
-        (0..12).map(|n| (format!("poison-{n}"), String::new())),
-    )
-    .await;
+    stored(&producer, keys("poison", 12)).await;
     let log = Log::default();
     let killed = logged(server.client().await, &config, "a", &log, |_| {
         ready(Verdict::RetryAfter(
@@ -317,8 +306,7 @@ async fn keys_that_are_in_hand_when_their_process_is_killed_do_not_wait_for_each
     let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let batch = (0..8).map(|n| (format!("key-{n}"), String::new()));
-    stored(&producer, batch).await;
+    stored(&producer, keys("key", 8)).await;
     // The first death is not counted.
     killed(&server, &config, 2, 8).await;
     let in_hand: Arc<Mutex<[usize; 2]>> = Arc::default();
@@ -352,8 +340,7 @@ async fn keys_that_were_received_but_not_in_hand_are_not_suspected() {
     let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let batch = (0..300).map(|n| (format!("key-{n}"), String::new()));
-    stored(&producer, batch).await;
+    stored(&producer, keys("key", 300)).await;
     killed(&server, &config, 2, 8).await;
     let log = Log::default();
     let _replica = Replica::logging(&server, &config, "b", &log).await;

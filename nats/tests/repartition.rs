@@ -1,8 +1,6 @@
 //! The number of partitions is changed under load: nothing is lost, and each key's messages stay in order.
 
 mod common;
-#[path = "common/swallow.rs"]
-mod swallow;
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -16,8 +14,7 @@ use servers::nats::{Server, streams_of};
 use servers::until;
 use tokio::time::{sleep, timeout};
 
-use common::{Log, Replica, config, created, drained, messages, one, seen, stored};
-use swallow::Swallow;
+use common::{Log, Replica, Swallow, config, created, drained, keys, messages, one, seen, stored};
 
 /// The old streams that are there take no new messages.
 async fn none_is_open(context: &Context, old: &Config, many: usize) {
@@ -353,11 +350,7 @@ async fn a_change_that_wakes_late_deletes_nothing() {
     replica.running.abort();
     repartition(&client, &with(5)).await.unwrap();
     let producer = Producer::new(client.clone(), &with(5)).unwrap();
-    stored(
-        &producer,
-        (0..50).map(|key| (format!("key-{key}"), String::new())),
-    )
-    .await;
+    stored(&producer, keys("key", 50)).await;
     proxy.stall(false);
     let late = late.await.unwrap();
     assert_eq!(messages(&server, &with(5)).await, 50, "{late:?}");

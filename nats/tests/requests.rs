@@ -1,8 +1,6 @@
 //! N12: no request has a partition wait for longer than a limit of its own, whichever of them is lost.
 
 mod common;
-#[path = "common/swallow.rs"]
-mod swallow;
 
 use std::collections::BTreeMap;
 use std::future::{pending, ready};
@@ -16,8 +14,10 @@ use servers::nats::Server;
 use servers::until;
 use tokio::time::{Instant, timeout};
 
-use common::{DONE, Log, Replica, config, count, created, logged, logging, one, run, seen, stored};
-use swallow::Swallow;
+use common::{
+    DONE, Log, Replica, Swallow, config, count, created, keys, letters, logged, logging, one,
+    one_retry, run, seen, stored,
+};
 
 /// The requests of a replica that takes a partition over, has its connection broken, and leaves: there are about 35.
 const REQUESTS: usize = 36;
@@ -113,10 +113,7 @@ async fn whichever_request_is_lost_a_partition_goes_on() {
 /// N12: dead letters are listed whichever request is lost, or comes to a server that does not know the new consumer yet (503).
 #[tokio::test]
 async fn whichever_request_is_lost_dead_letters_are_listed() {
-    let config = Config {
-        dead_letters: Some("dead".into()),
-        ..one()
-    };
+    let config = letters();
     let Some((server, client, _)) = created(&config).await else {
         return;
     };
@@ -222,8 +219,7 @@ async fn which_keys_fail_is_asked_for_once() {
     let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let batch = (0..300).map(|n| (format!("bad-{n}"), String::new()));
-    stored(&producer, batch).await;
+    stored(&producer, keys("bad", 300)).await;
     let log = Log::default();
     let first = logged(server.client().await, &config, "a", &log, |_| {
         ready(failed(HOUR))
@@ -290,17 +286,16 @@ async fn deliveries_do_not_wait_for_the_counts_of_failing_keys() {
 }
 
 /// How often a take-over of this many keys, from a replica that was killed when it had received them, writes what it may have in hand.
-async fn take_over(config: &Config, keys: usize) -> Option<usize> {
+async fn take_over(config: &Config, many: usize) -> Option<usize> {
     let (server, _, producer) = created(config).await?;
-    let batch = (0..keys).map(|n| (format!("key-{n}"), String::new()));
-    stored(&producer, batch).await;
+    stored(&producer, keys("key", many)).await;
     let log = Log::default();
     let killed = logged(server.client().await, config, "a", &log, |_| pending()).await;
     until("it has begun", async || count(&log, "key-") == 8).await;
     killed.running.abort();
     let proxy = Swallow::start(server.url()).await;
     let _second = logged(proxy.client().await, config, "b", &log, |_| ready(DONE)).await;
-    until("all are handled", async || count(&log, "key-") == keys + 8).await;
+    until("all are handled", async || count(&log, "key-") == many + 8).await;
     let requests = proxy.requests().into_iter();
     let is_written = |subject: &String| subject.starts_with("$KV.WORK-counts.1.");
     let records = requests.filter(is_written);
@@ -318,11 +313,7 @@ async fn a_take_over_writes_nothing_for_what_was_received() {
 /// N12: if a key may be given up, it writes a record for many keys at a time.
 #[tokio::test]
 async fn a_take_over_writes_few_records_of_what_it_may_have_in_hand() {
-    let config = Config {
-        max_retries: Some(1),
-        dead_letters: Some("dead".into()),
-        ..one()
-    };
+    let config = one_retry();
     if let Some(writes) = take_over(&config, 1500).await {
         println!("{writes} writes");
         assert!((1..120).contains(&writes), "{writes} writes");

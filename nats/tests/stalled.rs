@@ -1,8 +1,6 @@
 //! N13: a partition with work whose messages do not come for a second is told, with the reason, whatever it is, and so is the end of it.
 
 mod common;
-#[path = "common/swallow.rs"]
-mod swallow;
 
 use std::future::{pending, ready};
 use std::time::Duration;
@@ -14,8 +12,7 @@ use servers::until;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use common::{DONE, Log, Replica, count, created, logged, logging, one, replica, run};
-use swallow::Swallow;
+use common::{DONE, Log, Replica, Swallow, count, created, logged, logging, one, replica, run};
 
 /// A second, what it takes to see that something is wrong, and a busy machine.
 const SOON: Duration = Duration::from_secs(6);

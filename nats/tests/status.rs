@@ -30,7 +30,7 @@ async fn start(config: &Config) -> Option<(Server, async_nats::Client)> {
 
 /// A replica whose handler gives up keys with `bad`, fails those with `fail`, and keeps those with `slow`.
 async fn replica(server: &Server, config: &Config, name: &str) -> Replica {
-    Replica::start(server, config, name, |delivery| async move {
+    common::replica(server.client().await, config, name, |delivery| async move {
         match delivery.key() {
             key if key.contains("bad") => Verdict::GiveUp(format!("no such thing: {key}")),
             key if key.contains("fail") => {

@@ -7,16 +7,20 @@
     reason = "each test program uses a part"
 )]
 
+mod swallow;
+
 use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::Client;
+use bytes::Bytes;
 use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet, Outcome, Producer, Verdict, create};
 use tokio::task::JoinHandle;
 
 use servers::nats::{Server, messages_of};
 use servers::until;
+pub(crate) use swallow::Swallow;
 
 /// A module with a test for each value of `coalesce`, each of which calls the function of this name.
 macro_rules! for_each_coalesce {
@@ -92,19 +96,6 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    pub(crate) async fn start<F, R>(
-        server: &Server,
-        config: &Config,
-        name: &str,
-        handler: F,
-    ) -> Self
-    where
-        F: Fn(Delivery) -> R + Send + Sync + 'static,
-        R: Future<Output = Verdict<String>> + Send + 'static,
-    {
-        replica(server.client().await, config, name, handler).await
-    }
-
     /// A replica that logs its deliveries and succeeds.
     pub(crate) async fn logging(server: &Server, config: &Config, name: &str, log: &Log) -> Self {
         logged(server.client().await, config, name, log, |_| ready(DONE)).await
@@ -141,12 +132,19 @@ pub(crate) fn one() -> Config {
     }
 }
 
+/// The same, and a stream of dead letters.
+pub(crate) fn letters() -> Config {
+    Config {
+        dead_letters: Some("dead".into()),
+        ..one()
+    }
+}
+
 /// The same, and a key is given up.
 pub(crate) fn one_retry() -> Config {
     Config {
         max_retries: Some(1),
-        dead_letters: Some("dead".into()),
-        ..one()
+        ..letters()
     }
 }
 
@@ -223,10 +221,18 @@ pub(crate) async fn created(config: &Config) -> Option<(Server, Client, Producer
     Some((server, client, producer))
 }
 
-pub(crate) async fn stored(producer: &Producer, batch: impl IntoIterator<Item = (String, String)>) {
+pub(crate) async fn stored<K: AsRef<str>, P: Into<Bytes>>(
+    producer: &Producer,
+    batch: impl IntoIterator<Item = (K, P)>,
+) {
     for stored in producer.add_batch(batch).await {
         stored.unwrap();
     }
+}
+
+/// The keys `<prefix>-<n>`, for [`stored`].
+pub(crate) fn keys(prefix: &str, count: usize) -> impl Iterator<Item = (String, &'static str)> {
+    (0..count).map(move |n| (format!("{prefix}-{n}"), ""))
 }
 
 pub(crate) fn count(log: &Log, prefix: &str) -> usize {

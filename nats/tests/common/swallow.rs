@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-#[allow(dead_code, reason = "each test program uses a part")]
 pub(crate) struct Swallow {
     address: SocketAddr,
     requests: Arc<Mutex<Requests>>,
@@ -32,7 +31,6 @@ struct Requests {
     subjects: Vec<String>,
 }
 
-#[allow(dead_code, reason = "each test program uses a part")]
 impl Swallow {
     pub(crate) async fn start(target: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
