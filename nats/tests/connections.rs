@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::future::ready;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,35 +10,27 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream;
-use futures_util::{StreamExt, TryStreamExt};
 use keyqueue_nats::{Coalesce, Config, Delivery, Error, Event, Outcome, Producer, Verdict, create};
-use servers::Proxy;
 use servers::nats::Server;
 use servers::until;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use common::{
-    DONE, Log, Replica, Swallow, config, count, created, drained, logged, one, replica, seen,
-    stored,
+    DONE, Log, Replica, Swallow, another_consumer, consumers, count, created, drained,
+    for_each_coalesce, gated, keys, letters, logged, one, payloads, replica, seen, stored, told,
 };
 
 /// A key that is to be delivered again later is not delivered sooner because the connection was lost.
 #[tokio::test]
 async fn a_requeue_after_outlasts_a_connection() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let proxy = Proxy::start(server.url()).await.unwrap();
-    let config = one();
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
     producer.add("key", "").await.unwrap();
-    let log = Log::default();
-    let client = async_nats::connect(proxy.address().to_string())
-        .await
-        .unwrap();
-    let _replica = logged(client, &config, "a", &log, |_| {
+    let _replica = logged(proxy.client().await, &config, "a", &log, |_| {
         ready(Verdict::Ok(Outcome::RequeueAfter(Duration::from_secs(60))))
     })
     .await;
@@ -51,38 +43,6 @@ async fn a_requeue_after_outlasts_a_connection() {
         count(&log, "key") == 2
     })
     .await;
-}
-
-/// N8: the copies of messages whose keys wait, because their handler has asked for it, take no room either.
-#[tokio::test]
-async fn a_crowd_that_waits_and_a_new_connection() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
-    let proxy = Proxy::start(server.url()).await.unwrap();
-    let config = Config {
-        window: 50,
-        ..one()
-    };
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
-    let crowd = (0..100).map(|n| (format!("waits-{n}"), String::new()));
-    stored(&producer, crowd).await;
-    let log = Log::default();
-    let client = async_nats::connect(proxy.address().to_string()).await;
-    let _replica = logged(client.unwrap(), &config, "a", &log, |delivery| {
-        ready(match delivery.key() {
-            "quick" => DONE,
-            _ => Verdict::Ok(Outcome::Later(Duration::from_secs(60))),
-        })
-    })
-    .await;
-    until("all wait", async || count(&log, "waits") == 100).await;
-    proxy.break_all();
-    sleep(Duration::from_secs(3)).await;
-    producer.add("quick", "").await.unwrap();
-    until("another key comes", async || count(&log, "quick") == 1).await;
-    assert_eq!(count(&log, "waits"), 100, "none comes early");
 }
 
 /// A key whose group is to be held, of which a fleet has none, waits itself: whatever comes.
@@ -105,41 +65,22 @@ async fn a_hold_outlasts_a_new_message() {
 }
 
 /// N5: what is handled when its consumer was made again meanwhile is not delivered by the next owner.
-#[tokio::test]
-async fn a_handler_that_runs_while_the_connection_is_new_and_a_hand_over() {
-    for coalesce in [Coalesce::Server, Coalesce::Client, Coalesce::Never] {
-        handler_and_hand_over(Config { coalesce, ..one() }).await;
-    }
-}
-
-async fn handler_and_hand_over(config: Config) {
+async fn a_handler_that_runs_while_the_connection_is_new_and_a_hand_over(coalesce: Coalesce) {
+    let config = Config { coalesce, ..one() };
     let Some((server, client, producer)) = created(&config).await else {
         return;
     };
     let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
-    let (gate, open) = watch::channel(false);
-    let first = logged(proxy.client().await, &config, "a", &log, move |_| {
-        let mut open = open.clone();
-        async move {
-            let _ = open.wait_for(|open| *open).await;
-            DONE
-        }
-    })
-    .await;
+    let gate = watch::Sender::new(false);
+    let first = logged(proxy.client().await, &config, "a", &log, gated(&gate)).await;
     producer.add("key", "").await.unwrap();
     until("it runs", async || count(&log, "key") == 1).await;
     // No copy of the message comes.
     proxy.lose_named(Some("CONSUMER.MSG.NEXT"));
     proxy.break_all();
-    let stream = jetstream::new(client).get_stream("WORK-1-0").await.unwrap();
-    let former = format!("p0-e{}-1", seen(&log)[0].fence.epoch);
-    until("there is another consumer", async || {
-        let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
-        names.first().is_some_and(|name| *name != former)
-    })
-    .await;
+    another_consumer(&client, &log).await;
     // What comes later is the next owner's.
-    if config.coalesce != Coalesce::Server {
+    if coalesce != Coalesce::Server {
         producer.add("key", "new").await.unwrap();
     }
     let finish = async {
@@ -150,39 +91,68 @@ async fn handler_and_hand_over(config: Config) {
     let next = Replica::logging(&server, &config, "b", &log).await;
     drained(&server, &config).await;
     let payloads: Vec<_> = seen(&log).into_iter().map(|seen| seen.payloads).collect();
-    let expected: &[&[&str]] = match config.coalesce {
+    let expected: &[&[&str]] = match coalesce {
         Coalesce::Server => &[&[""]],
         _ => &[&[""], &["new"]],
     };
-    assert_eq!(payloads, expected, "{:?}", config.coalesce);
+    assert_eq!(payloads, expected);
     next.leave().await;
+}
+
+for_each_coalesce!(a_handler_that_runs_while_the_connection_is_new_and_a_hand_over);
+
+/// A delivery covers no copies of what an earlier one has handled.
+#[tokio::test]
+async fn a_copy_of_what_is_handled_is_not_covered() {
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..one()
+    };
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let gate = watch::Sender::new(false);
+    let _replica = logged(proxy.client().await, &config, "a", &log, gated(&gate)).await;
+    producer.add("key", "first").await.unwrap();
+    until("it runs", async || count(&log, "key") == 1).await;
+    proxy.break_all();
+    another_consumer(&client, &log).await;
+    producer.add("key", "second").await.unwrap();
+    let stream = jetstream::new(client.clone()).get_stream("WORK-1-0").await;
+    let stream = stream.unwrap();
+    until("the copy and the other one have come", async || {
+        let name = consumers(&client).await.pop().unwrap_or_default();
+        let info = stream.consumer_info(name).await;
+        info.is_ok_and(|info| info.delivered.consumer_sequence == 2)
+    })
+    .await;
+    sleep(Duration::from_millis(200)).await;
+    gate.send_replace(true);
+    drained(&server, &config).await;
+    let seen = seen(&log).into_iter();
+    let seen: Vec<_> = seen
+        .map(|seen| (seen.payloads.join(" "), seen.covered))
+        .collect();
+    assert_eq!(seen, [("first".to_owned(), 1), ("second".to_owned(), 1)]);
 }
 
 /// N7: what is handled, and comes again because its acknowledgement was lost, is not delivered again, however long it waits for a task.
 #[tokio::test]
 async fn slow_handlers_and_a_new_connection() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
-    let proxy = Proxy::start(server.url()).await.unwrap();
     let config = Config {
         coalesce: Coalesce::Never,
         ..one()
     };
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
     for round in 0..2 {
-        stored(
-            &producer,
-            (0..80).map(|key| (format!("key-{key}"), round.to_string())),
-        )
-        .await;
+        let batch = (0..80).map(|key| (format!("key-{key}"), round.to_string()));
+        stored(&producer, batch).await;
     }
-    let log = Log::default();
-    let client = async_nats::connect(proxy.address().to_string())
-        .await
-        .unwrap();
-    let _replica = logged(client, &config, "a", &log, |_| async {
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let _replica = logged(proxy.client().await, &config, "a", &log, |_| async {
         sleep(Duration::from_secs(1)).await;
         DONE
     })
@@ -191,10 +161,7 @@ async fn slow_handlers_and_a_new_connection() {
     sleep(Duration::from_millis(500)).await;
     proxy.break_all();
     drained(&server, &config).await;
-    let mut rounds = BTreeMap::<_, Vec<String>>::new();
-    for seen in seen(&log) {
-        rounds.entry(seen.key).or_default().extend(seen.payloads);
-    }
+    let mut rounds = payloads(&log);
     rounds.retain(|_, rounds| *rounds != ["0", "1"]);
     assert!(rounds.is_empty(), "{rounds:?}");
 }
@@ -203,9 +170,8 @@ async fn slow_handlers_and_a_new_connection() {
 #[tokio::test]
 async fn a_key_that_the_next_owner_has_handled_is_no_dead_letter() {
     let config = Config {
-        dead_letters: Some("dead".into()),
         partitions: 2,
-        ..config()
+        ..letters()
     };
     let Some((server, client, producer)) = created(&config).await else {
         return;
@@ -220,10 +186,8 @@ async fn a_key_that_the_next_owner_has_handled_is_no_dead_letter() {
     for key in 0..20 {
         producer.add(&format!("key-{key}"), "").await.unwrap();
     }
-    while !matches!(
-        events.next().await.unwrap(),
-        Event::DeadLetterRefused { .. }
-    ) {}
+    let refused = |event| matches!(event, Event::DeadLetterRefused { .. }).then_some(());
+    told(&mut events, refused).await;
     let (log, well) = (Log::default(), Arc::new(AtomicBool::new(false)));
     let second = logged(server.client().await, &config, "b", &log, {
         let well = Arc::clone(&well);
@@ -305,7 +269,7 @@ async fn a_handler_that_keeps_its_deliveries() {
         }
     })
     .await;
-    stored(&producer, (0..50).map(|n| (n.to_string(), String::new()))).await;
+    stored(&producer, keys("key", 50)).await;
     until("all come", async || kept.lock().unwrap().len() == 50).await;
 }
 
@@ -313,13 +277,9 @@ async fn a_handler_that_keeps_its_deliveries() {
 /// hours.
 #[tokio::test]
 async fn a_batch_gives_up_when_the_server_is_gone() {
-    let Some(mut server) = Server::start().await else {
+    let Some((mut server, _, producer)) = created(&Config::default()).await else {
         return;
     };
-    let config = Config::default();
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client, &config).unwrap();
     let impatient = producer.clone().patience(Duration::from_secs(1));
     server.kill();
     let batch = (0..20_000).map(|n| (n.to_string(), ""));

@@ -1,4 +1,4 @@
-//! N11: what a replica reads again of a key that has failed is bounded by the number of the messages, and by the bytes of their headers.
+//! N11: what a replica reads again of a key that has failed is bounded by the number of the messages, and by the bytes of their headers and payloads.
 
 mod common;
 
@@ -11,8 +11,9 @@ use keyqueue_nats::{Coalesce, Config, Verdict};
 
 use common::{DONE, created, drained, one, replica};
 
-/// Publishes this many messages of a key with a header of this many bytes. Returns how many the handler has got of them each time.
-async fn delivered(config: Config, messages: usize, header: usize) -> Vec<usize> {
+/// Publishes this many messages of a key, with a header and a payload of these many bytes. Returns how many the handler has got of them each
+/// time.
+async fn delivered(config: Config, messages: usize, header: usize, payload: usize) -> Vec<usize> {
     let config = Config {
         coalesce: Coalesce::Never,
         ..config
@@ -37,7 +38,8 @@ async fn delivered(config: Config, messages: usize, header: usize) -> Vec<usize>
     let mut headers = HeaderMap::new();
     headers.insert("Own", "x".repeat(header));
     for _ in 0..messages {
-        let stored = context.publish_with_headers("work.1.0.in.key", headers.clone(), "".into());
+        let (headers, payload) = (headers.clone(), "x".repeat(payload).into());
+        let stored = context.publish_with_headers("work.1.0.in.key", headers, payload);
         stored.await.unwrap().await.unwrap();
     }
     drained(&server, &config).await;
@@ -54,18 +56,27 @@ async fn many_messages() {
         window: 20,
         ..one()
     };
-    let log = delivered(config, 200, 1).await;
+    let log = delivered(config, 200, 1, 0).await;
     assert!(log.iter().all(|messages| *messages <= 30), "{log:?}");
 }
 
-#[tokio::test]
-async fn long_headers() {
+async fn are_bounded(messages: usize, header: usize, payload: usize) {
     let config = Config {
         max_held_bytes: 1 << 20,
         ..one()
     };
-    let log = delivered(config, 120, 60_000).await;
+    let log = delivered(config, messages, header, payload).await;
     // What is on its way: twice 1 MiB.
-    let most = (4 << 20) / 60_000;
+    let most = (4 << 20) / (header + payload);
     assert!(log.iter().all(|messages| *messages <= most), "{log:?}");
+}
+
+#[tokio::test]
+async fn long_headers() {
+    are_bounded(120, 60_000, 0).await;
+}
+
+#[tokio::test]
+async fn long_payloads() {
+    are_bounded(60, 1, 250_000).await;
 }

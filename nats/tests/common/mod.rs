@@ -9,17 +9,24 @@
 
 mod swallow;
 
-use std::future::ready;
+use std::collections::BTreeMap;
+use std::future::{pending, ready};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_nats::Client;
+use async_nats::{Client, jetstream};
 use bytes::Bytes;
-use keyqueue_nats::{Config, Delivery, Error, Fence, Fleet, Outcome, Producer, Verdict, create};
+use futures_util::future::BoxFuture;
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use keyqueue_nats::{
+    Config, Delivery, Error, Event, Fence, Fleet, Outcome, Producer, Verdict, create,
+};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use servers::nats::{Server, messages_of};
-use servers::until;
+use servers::{Proxy, until};
 pub(crate) use swallow::Swallow;
 
 /// A module with a test for each value of `coalesce`, each of which calls the function of this name.
@@ -63,6 +70,8 @@ pub(crate) fn config() -> Config {
 pub(crate) struct Seen {
     pub(crate) key: String,
     pub(crate) payloads: Vec<String>,
+    /// How many messages the delivery covers.
+    pub(crate) covered: usize,
     pub(crate) sequence: u64,
     pub(crate) fence: Fence,
     pub(crate) attempt: u32,
@@ -76,6 +85,7 @@ impl Seen {
             payloads: payloads
                 .map(|message| String::from_utf8_lossy(&message.payload).into_owned())
                 .collect(),
+            covered: delivery.covered(),
             sequence: delivery.latest().sequence,
             fence: delivery.fence(),
             attempt: delivery.attempt(),
@@ -89,6 +99,15 @@ pub(crate) fn seen(log: &Log) -> Vec<Seen> {
     log.lock().unwrap().clone()
 }
 
+/// The payloads of each key, in the order in which they were delivered.
+pub(crate) fn payloads(log: &Log) -> BTreeMap<String, Vec<String>> {
+    let mut payloads = BTreeMap::<_, Vec<_>>::new();
+    for seen in seen(log) {
+        payloads.entry(seen.key).or_default().extend(seen.payloads);
+    }
+    payloads
+}
+
 /// A replica that runs in a task.
 pub(crate) struct Replica {
     pub(crate) fleet: Fleet,
@@ -99,6 +118,14 @@ impl Replica {
     /// A replica that logs its deliveries and succeeds.
     pub(crate) async fn logging(server: &Server, config: &Config, name: &str, log: &Log) -> Self {
         logged(server.client().await, config, name, log, |_| ready(DONE)).await
+    }
+
+    /// Waits until it owns this many partitions.
+    pub(crate) async fn owns(&self, many: usize) {
+        until("it owns its partitions", async || {
+            self.fleet.owned().len() == many
+        })
+        .await;
     }
 
     pub(crate) async fn leave(self) {
@@ -210,6 +237,68 @@ pub(crate) fn logging<R>(
         log.lock().unwrap().push(Seen::of(&delivery));
         handler(delivery)
     }
+}
+
+/// A handler that ends when the gate is open.
+pub(crate) fn gated(
+    gate: &watch::Sender<bool>,
+) -> impl Fn(Delivery) -> BoxFuture<'static, Verdict<String>> + Send + Sync + use<> {
+    let open = gate.subscribe();
+    move |_| {
+        let mut open = open.clone();
+        Box::pin(async move {
+            let _ = open.wait_for(|open| *open).await;
+            DONE
+        })
+    }
+}
+
+/// The keys are in hand, and the process ends, this often.
+pub(crate) async fn killed(server: &Server, config: &Config, times: usize, keys: usize) {
+    for _ in 0..times {
+        let (log, client) = (Log::default(), server.client().await);
+        let killed = logged(client, config, "a", &log, |_| pending()).await;
+        until("they are in hand", async || seen(&log).len() == keys).await;
+        // So that all are counted.
+        sleep(Duration::from_millis(100)).await;
+        killed.running.abort();
+    }
+}
+
+/// The next event of this kind.
+pub(crate) async fn told<T>(
+    events: &mut (impl Stream<Item = Event> + Unpin),
+    kind: impl Fn(Event) -> Option<T>,
+) -> T {
+    loop {
+        let event = events.next().await.expect("the replica runs");
+        if let Some(told) = kind(event) {
+            return told;
+        }
+    }
+}
+
+/// The names of the consumers of the first partition.
+pub(crate) async fn consumers(client: &Client) -> Vec<String> {
+    let stream = jetstream::new(client.clone()).get_stream("WORK-1-0").await;
+    let names = stream.unwrap().consumer_names();
+    names.try_collect().await.unwrap()
+}
+
+/// Waits until there is another consumer than the one by which the last message has come.
+pub(crate) async fn another_consumer(client: &Client, log: &Log) {
+    let former = format!("p0-e{}-1", seen(log).last().unwrap().fence.epoch);
+    until("there is another consumer", async || {
+        let names = consumers(client).await;
+        names.first().is_some_and(|name| *name != former)
+    })
+    .await;
+}
+
+/// A client of the server behind this.
+pub(crate) async fn through(proxy: &Proxy) -> Client {
+    let address = proxy.address().to_string();
+    async_nats::connect(address).await.unwrap()
 }
 
 /// A server with the streams of this configuration, a client and a producer. `None`: there is no server, and the test is skipped.
