@@ -6,15 +6,15 @@ use std::future::{pending, ready};
 use std::time::Duration;
 
 use async_nats::jetstream;
-use futures_util::{FutureExt, StreamExt, TryStreamExt};
+use futures_util::{FutureExt, StreamExt};
 use keyqueue_nats::{Config, Delivery, Event, Fleet, Verdict};
 use servers::until;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use common::{
-    DONE, Log, Swallow, count, created, drained, keys, logged, logging, messages, one, one_retry,
-    run_many, seen, stored,
+    DONE, Log, Swallow, another_consumer, consumers, count, created, drained, gated, keys, killed,
+    logged, logging, messages, one, one_retry, run_many, seen, stored,
 };
 
 fn later(time: Duration) -> Verdict<String> {
@@ -29,8 +29,7 @@ async fn suspects_that_hang_do_not_keep_others_waiting() {
         return;
     };
     for kind in ["hangs", "quick"] {
-        let batch = (0..8).map(|n| (format!("{kind}-{n}"), String::new()));
-        stored(&producer, batch).await;
+        stored(&producer, keys(kind, 8)).await;
     }
     let join = async |name| Fleet::join(client.clone(), config.clone(), name).await;
     // The first death is not counted.
@@ -71,14 +70,7 @@ async fn a_key_in_hand_counts_after_another_consumer() {
     until("it is in hand again", async || seen(&log).len() == 2).await;
     proxy.lose_named(Some("CONSUMER.MSG.NEXT"));
     proxy.break_all();
-    let context = jetstream::new(client.clone());
-    let stream = context.get_stream("WORK-1-0").await.unwrap();
-    let former = format!("p0-e{}-1", seen(&log)[1].fence.epoch);
-    until("there is another consumer", async || {
-        let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
-        names.first().is_some_and(|name| *name != former)
-    })
-    .await;
+    another_consumer(&client, &log).await;
     second.running.abort();
     let _next = logged(client, &config, "c", &log, |_| ready(DONE)).await;
     drained(&server, &config).await;
@@ -93,24 +85,11 @@ async fn a_hand_over_hands_on_what_was_in_hand_at_a_death() {
         return;
     };
     stored(&producer, keys("key", 3)).await;
-    let join = async |name| Fleet::join(client.clone(), config.clone(), name).await;
     // The first death is not counted.
-    for name in ["a", "b"] {
-        let log = Log::default();
-        let hangs = logging(&log, |_| pending());
-        let killed = run_many(join(name).await.unwrap(), 8, hangs);
-        until("they are in hand", async || seen(&log).len() == 3).await;
-        killed.running.abort();
-    }
-    let (log, (gate, open)) = (Log::default(), watch::channel(false));
-    let waits = logging(&log, move |_| {
-        let mut open = open.clone();
-        async move {
-            let _ = open.wait_for(|open| *open).await;
-            DONE
-        }
-    });
-    let leaves = run_many(join("c").await.unwrap(), 1, waits);
+    killed(&server, &config, 2, 3).await;
+    let (log, gate) = (Log::default(), watch::Sender::new(false));
+    let fleet = Fleet::join(client.clone(), config.clone(), "c").await;
+    let leaves = run_many(fleet.unwrap(), 1, logging(&log, gated(&gate)));
     until("one is in hand", async || seen(&log).len() == 1).await;
     let finish = async {
         sleep(Duration::from_millis(100)).await;
@@ -130,8 +109,7 @@ async fn a_hand_over_suspects_nothing_that_was_handled() {
     let Some((server, client, producer)) = created(&config).await else {
         return;
     };
-    let batch = ["handled", "hangs"].map(|key| (key.to_owned(), String::new()));
-    stored(&producer, batch).await;
+    stored(&producer, [("handled", ""), ("hangs", "")]).await;
     let (gate, open) = watch::channel("");
     let waits = move |delivery: Delivery| {
         let mut open = open.clone();
@@ -160,8 +138,8 @@ async fn a_hand_over_suspects_nothing_that_was_handled() {
     let context = jetstream::new(client.clone());
     let stream = context.get_stream("WORK-1-0").await.unwrap();
     until("the other one has come", async || {
-        let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
-        let info = stream.consumer_info(&names[0]).await.unwrap();
+        let info = stream.consumer_info(&consumers(&client).await[0]).await;
+        let info = info.unwrap();
         info.delivered.stream_sequence == 3
     })
     .await;
@@ -175,37 +153,6 @@ async fn a_hand_over_suspects_nothing_that_was_handled() {
     let seen = seen(&log).into_iter();
     let tries: Vec<_> = seen.map(|seen| (seen.key, seen.attempt)).collect();
     assert_eq!(tries, [("hangs".to_owned(), 2), ("handled".to_owned(), 1)]);
-}
-
-/// N15: a hand-over that begins while the delivery of a suspect is written down hands on the suspicion.
-#[tokio::test]
-async fn a_hand_over_hands_on_what_has_not_begun() {
-    let config = one_retry();
-    let Some((server, client, producer)) = created(&config).await else {
-        return;
-    };
-    producer.add("key", "").await.unwrap();
-    // The first death is not counted.
-    for name in ["a", "b"] {
-        let log = Log::default();
-        let killed = logged(client.clone(), &config, name, &log, |_| pending()).await;
-        until("it is in hand", async || seen(&log).len() == 1).await;
-        killed.running.abort();
-    }
-    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
-    proxy.lose_named(Some(".d.0.key"));
-    let leaves = logged(proxy.client().await, &config, "c", &log, |_| ready(DONE)).await;
-    until("it is written down", async || {
-        let mut requests = proxy.requests().into_iter();
-        requests.any(|to| to.contains(".d.0.key"))
-    })
-    .await;
-    proxy.lose_named(None);
-    leaves.leave().await;
-    let _next = logged(client, &config, "d", &log, |_| ready(DONE)).await;
-    drained(&server, &config).await;
-    let attempts: Vec<_> = seen(&log).iter().map(|seen| seen.attempt).collect();
-    assert_eq!(attempts, [2]);
 }
 
 /// A success that cannot be written is written later: by a replica that goes on, or before it hands over.
@@ -316,7 +263,7 @@ async fn a_letter_that_is_stored_after_a_take_over_forgets_nothing() {
     };
     let first = logged(proxy.client().await, &config, "a", &Log::default(), handler).await;
     let mut events = first.fleet.events();
-    until("it owns", async || first.fleet.owned().len() == 1).await;
+    first.owns(1).await;
     let log = Log::default();
     let bad = |_| ready(later(Duration::from_secs(60)));
     let next = logged(client.clone(), &config, "b", &log, bad).await;
@@ -324,7 +271,7 @@ async fn a_letter_that_is_stored_after_a_take_over_forgets_nothing() {
     proxy.hold(Some("dead"));
     producer.add("key", "").await.unwrap();
     until("another one has failed", async || count(&log, "key") == 1).await;
-    until("it notices", async || first.fleet.owned().is_empty()).await;
+    first.owns(0).await;
     proxy.hold(None);
     sleep(Duration::from_secs(2)).await;
     let context = jetstream::new(client);

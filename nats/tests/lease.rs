@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::future::{pending, ready};
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use common::{
-    DONE, Log, Replica, Swallow, count, created, drained, keys, logged, one_retry, replica, stored,
+    DONE, Log, Replica, Swallow, count, created, drained, gated, keys, killed, logged, one_retry,
+    replica, stored,
 };
 
 const KEYS: usize = 40;
@@ -34,25 +35,18 @@ struct CutOff {
 impl CutOff {
     async fn new() -> Option<CutOff> {
         let config = one_retry();
-        let (server, client, producer) = created(&config).await?;
+        let (server, _, producer) = created(&config).await?;
         stored(&producer, keys("key", KEYS)).await;
-        let log = Log::default();
-        let killed = logged(client, &config, "a", &log, |_| pending()).await;
-        until("each task has one", async || count(&log, "key-") == 8).await;
-        killed.running.abort();
+        killed(&server, &config, 1, 8).await;
 
         let proxy = Swallow::start(server.url()).await;
         let began = Arc::<Mutex<Vec<Instant>>>::default();
-        let (gate, open) = watch::channel(false);
+        let gate = watch::Sender::new(false);
         let replica = replica(proxy.client().await, &config, "b", {
-            let began = Arc::clone(&began);
-            move |_| {
+            let (began, ends) = (Arc::clone(&began), gated(&gate));
+            move |delivery| {
                 began.lock().unwrap().push(Instant::now());
-                let mut open = open.clone();
-                async move {
-                    let _ = open.wait_for(|open| *open).await;
-                    DONE
-                }
+                ends(delivery)
             }
         })
         .await;
@@ -94,10 +88,7 @@ async fn a_replica_that_is_cut_off_begins_nothing_when_another_has_taken_over() 
     drained(server, config).await;
     cut_off.nothing_is_late();
     cut_off.proxy.lose_named(None);
-    until("it notices", async || {
-        cut_off.replica.fleet.owned().is_empty()
-    })
-    .await;
+    cut_off.replica.owns(0).await;
     // It has another lease by then.
     sleep(config.lease).await;
     cut_off.nothing_is_late();
@@ -127,15 +118,10 @@ struct WrittenDown {
 impl WrittenDown {
     async fn new() -> Option<WrittenDown> {
         let config = one_retry();
-        let (server, client, producer) = created(&config).await?;
+        let (server, _, producer) = created(&config).await?;
         producer.add("key", "").await.unwrap();
         // The first death is not counted.
-        for name in ["a", "b"] {
-            let log = Log::default();
-            let killed = logged(client.clone(), &config, name, &log, |_| pending()).await;
-            until("it runs", async || count(&log, "key") == 1).await;
-            killed.running.abort();
-        }
+        killed(&server, &config, 2, 1).await;
         let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
         proxy.hold(Some(".d.0.key"));
         let replica = logged(proxy.client().await, &config, "c", &log, |_| ready(DONE)).await;

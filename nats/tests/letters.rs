@@ -5,11 +5,10 @@ mod common;
 use std::future::ready;
 
 use async_nats::jetstream;
-use futures_util::TryStreamExt;
 use keyqueue_nats::{Delivery, Verdict};
 use servers::until;
 
-use common::{DONE, Log, Swallow, count, created, keys, letters, logged, stored};
+use common::{DONE, Log, Swallow, consumers, count, created, keys, letters, logged, stored};
 
 /// N8: a crowd of them comes behind a healthy key, also after another consumer has sent copies of their messages.
 #[tokio::test]
@@ -50,12 +49,9 @@ async fn a_crowd_that_is_given_up_at_its_first_try() {
         assert!(others <= 16, "{others} of {CROWD} letters before it");
     };
     comes_first(1).await;
-    let context = jetstream::new(client);
+    let context = jetstream::new(client.clone());
     let stream = context.get_stream("WORK-1-0").await.unwrap();
-    let consumer = async || {
-        let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
-        names.into_iter().next()
-    };
+    let consumer = async || consumers(&client).await.into_iter().next();
     let former = consumer().await;
     proxy.break_all();
     until("another consumer has sent all", async || {

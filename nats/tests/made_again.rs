@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::jetstream;
-use futures_util::StreamExt;
 use keyqueue_nats::{Config, Event, Outcome, Verdict, create};
 use servers::until;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use common::{
-    DONE, Log, Replica, config, count, created, drained, letters, logged, one, replica, seen,
-    stored,
+    DONE, Log, Replica, count, created, drained, keys, letters, logged, one, replica, seen, stored,
+    told,
 };
 
 /// Deletes the partition's stream, and makes it again.
@@ -120,17 +119,16 @@ async fn a_replica_that_begins_again_leaves_in_time() {
     };
     let log = Log::default();
     let replica = Replica::logging(&server, &config, "a", &log).await;
-    until("it owns", async || replica.fleet.owned().len() == 1).await;
+    replica.owns(1).await;
     let mut events = replica.fleet.events();
     let context = jetstream::new(client.clone());
     context.delete_stream("KV_WORK-owners").await.unwrap();
     create(&client, &config).await.unwrap();
-    loop {
-        match events.next().await.unwrap() {
-            Event::Suspended { reason } if reason.contains("made again") => break,
-            _ => {}
-        }
-    }
+    told(&mut events, |event| match event {
+        Event::Suspended { reason } if reason.contains("made again") => Some(()),
+        _ => None,
+    })
+    .await;
     let began = Instant::now();
     replica.fleet.leave(Duration::from_millis(500)).await;
     assert!(
@@ -146,10 +144,7 @@ const KEYS: usize = 65_000;
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "65 000 messages, twice; the job `nats-long` runs it"]
 async fn a_backlog_in_a_stream_made_again() {
-    let config = Config {
-        partitions: 1,
-        ..config()
-    };
+    let config = one();
     let Some((server, client, producer)) = created(&config).await else {
         return;
     };
@@ -167,17 +162,11 @@ async fn a_backlog_in_a_stream_made_again() {
         }
     })
     .await;
-    let fill = async |state: &str| {
-        let batch = (0..KEYS).map(|n| (format!("{state}-{n}"), ""));
-        stored(&producer, batch).await;
-    };
-    fill("before").await;
+    stored(&producer, keys("before", KEYS)).await;
     drained(&server, &config).await;
     gate.send_replace(false);
-    let context = jetstream::new(client.clone());
-    context.delete_stream("WORK-1-0").await.unwrap();
-    create(&client, &config).await.unwrap();
-    fill("after").await;
+    made_again(&client, &config).await;
+    stored(&producer, keys("after", KEYS)).await;
     sleep(Duration::from_secs(3)).await;
     let before = handled.load(Relaxed);
     gate.send_replace(true);

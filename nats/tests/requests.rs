@@ -15,8 +15,8 @@ use servers::until;
 use tokio::time::{Instant, timeout};
 
 use common::{
-    DONE, Log, Replica, Swallow, config, count, created, keys, letters, logged, logging, one,
-    one_retry, run, seen, stored,
+    DONE, Log, Replica, Swallow, config, count, created, keys, killed, letters, logged, logging,
+    one, one_retry, run, seen, stored,
 };
 
 /// The requests of a replica that takes a partition over, has its connection broken, and leaves: there are about 35.
@@ -52,18 +52,16 @@ async fn lost(server: &Server, nth: usize) -> Lost {
     create(&client, &config).await.unwrap();
     let producer = Producer::new(client.clone(), &config).unwrap();
     producer.add("first", "").await.unwrap();
-    let log = Log::default();
-    let killed = logged(client.clone(), &config, "a", &log, |_| pending()).await;
-    until("it runs", async || count(&log, "first") == 1).await;
-    killed.running.abort();
+    killed(server, &config, 1, 1).await;
 
+    let log = Log::default();
     let proxy = Swallow::start(server.url()).await;
     let fleet = Fleet::join(proxy.client().await, config.clone(), "b").await;
     let fleet = fleet.unwrap();
     proxy.lose(nth);
     let began = Instant::now();
     let Replica { fleet, running } = run(fleet, logging(&log, |_| ready(DONE)));
-    until("it is taken over", async || count(&log, "first") == 2).await;
+    until("it is taken over", async || count(&log, "first") == 1).await;
     let taken_over = began.elapsed();
     proxy.break_all();
     let began = Instant::now();
@@ -146,23 +144,19 @@ async fn whichever_request_is_lost_dead_letters_are_listed() {
 /// N12: the consumer by which a replica sees what the others do may die with its server, without a word.
 #[tokio::test]
 async fn a_replica_sees_the_others_again_when_its_watcher_has_died() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     // With a short one a replica finds out by itself that the others' leases have ended.
     let config = Config {
         lease: Duration::from_secs(8),
         ..config()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
     let log = Log::default();
     let first = Replica::logging(&server, &config, "a", &log).await;
     let second = Replica::logging(&server, &config, "b", &log).await;
-    until("each owns its half", async || {
-        first.fleet.owned().len() == 2 && second.fleet.owned().len() == 2
-    })
-    .await;
+    first.owns(2).await;
+    second.owns(2).await;
     let bucket = jetstream::new(client).get_stream("KV_WORK-owners").await;
     let bucket = bucket.unwrap();
     let watchers: Vec<String> = bucket.consumer_names().try_collect().await.unwrap();
@@ -172,10 +166,7 @@ async fn a_replica_sees_the_others_again_when_its_watcher_has_died() {
     }
     first.leave().await;
     let began = Instant::now();
-    until("the other one has all", async || {
-        second.fleet.owned().len() == 4
-    })
-    .await;
+    second.owns(4).await;
     let took = began.elapsed();
     println!("after {took:?}");
     assert!(took < STILL + BUSY, "{took:?}");
@@ -289,13 +280,10 @@ async fn deliveries_do_not_wait_for_the_counts_of_failing_keys() {
 async fn take_over(config: &Config, many: usize) -> Option<usize> {
     let (server, _, producer) = created(config).await?;
     stored(&producer, keys("key", many)).await;
-    let log = Log::default();
-    let killed = logged(server.client().await, config, "a", &log, |_| pending()).await;
-    until("it has begun", async || count(&log, "key-") == 8).await;
-    killed.running.abort();
-    let proxy = Swallow::start(server.url()).await;
+    killed(&server, config, 1, 8).await;
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
     let _second = logged(proxy.client().await, config, "b", &log, |_| ready(DONE)).await;
-    until("all are handled", async || count(&log, "key-") == many + 8).await;
+    until("all are handled", async || count(&log, "key-") == many).await;
     let requests = proxy.requests().into_iter();
     let is_written = |subject: &String| subject.starts_with("$KV.WORK-counts.1.");
     let records = requests.filter(is_written);

@@ -6,33 +6,35 @@ use std::future::{pending, ready};
 use std::time::Duration;
 
 use async_nats::jetstream;
-use futures_util::{Stream, StreamExt, TryStreamExt};
+use futures_util::{Stream, StreamExt};
 use keyqueue_nats::{Config, Event, Fleet};
 use servers::until;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use common::{DONE, Log, Replica, Swallow, count, created, logged, logging, one, replica, run};
+use common::{
+    DONE, Log, Replica, Swallow, consumers, count, created, logged, logging, one, replica, run,
+    told,
+};
 
 /// A second, what it takes to see that something is wrong, and a busy machine.
 const SOON: Duration = Duration::from_secs(6);
 
 /// The reason of the next event that tells that messages do not come.
 async fn stalled(events: &mut (impl Stream<Item = Event> + Unpin)) -> String {
-    let told = async {
-        loop {
-            if let Some(Event::Stalled { reason, .. }) = events.next().await {
-                return reason;
-            }
-        }
-    };
+    let told = told(events, |event| match event {
+        Event::Stalled { reason, .. } => Some(reason),
+        _ => None,
+    });
     let reason = timeout(SOON, told).await.expect("it is told");
     println!("{reason}");
     reason
 }
 
 async fn receiving(events: &mut (impl Stream<Item = Event> + Unpin)) {
-    let told = async { while !matches!(events.next().await, Some(Event::Receiving(_))) {} };
+    let told = told(events, |event| {
+        matches!(event, Event::Receiving(_)).then_some(())
+    });
     timeout(SOON, told).await.expect("the end is told");
 }
 
@@ -49,8 +51,8 @@ async fn a_paused_consumer() {
     producer.add("first", "").await.unwrap();
     until("it comes", async || count(&log, "first") == 1).await;
 
+    let names = consumers(&client).await;
     let stream = jetstream::new(client).get_stream("WORK-1-0").await.unwrap();
-    let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
     let end = OffsetDateTime::now_utc() + Duration::from_secs(600);
     stream.pause_consumer(&names[0], end).await.unwrap();
     producer.add("second", "").await.unwrap();
@@ -119,7 +121,7 @@ async fn the_lease_of_a_replica_that_was_killed() {
         return;
     };
     let killed = replica(client.clone(), &config, "a", |_| pending()).await;
-    until("it owns", async || killed.fleet.owned().len() == 1).await;
+    killed.owns(1).await;
     killed.running.abort();
     producer.add("key", "").await.unwrap();
 
