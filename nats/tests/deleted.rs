@@ -11,10 +11,9 @@ use async_nats::jetstream::{self, Context};
 use futures_util::{StreamExt, TryStreamExt};
 use keyqueue_nats::{Config, Event, Fleet, Producer, create};
 use servers::nats::{Server, streams_of};
-use servers::until;
 use tokio::time::{Instant, sleep};
 
-use common::{Log, Replica, config, drained, seen};
+use common::{Log, Replica, config, created, drained, seen, stored};
 
 const KEYS: usize = 200;
 
@@ -31,14 +30,11 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Option<Bench> {
-        let server = Server::start().await?;
         let config = Config {
             partitions: 16,
             ..config()
         };
-        let client = server.client().await;
-        create(&client, &config).await.unwrap();
-        let producer = Producer::new(client.clone(), &config).unwrap();
+        let (server, client, producer) = created(&config).await?;
         let mut bench = Bench {
             server,
             config,
@@ -55,11 +51,9 @@ impl Bench {
             // The epochs of moved partitions are higher.
             sleep(bench.config.lease).await;
         }
-        until("each owns its half", async || {
-            let half = |replica: &Replica| replica.fleet.owned().len() == 8;
-            bench.replicas.iter().all(half)
-        })
-        .await;
+        for replica in &bench.replicas {
+            replica.owns(8).await;
+        }
         for round in 0..5 {
             bench.add(&format!("before {round}")).await;
             drained(&bench.server, &bench.config).await;
@@ -80,9 +74,7 @@ impl Bench {
     /// Adds each key with this payload.
     async fn add(&self, payload: &str) {
         let batch = (0..KEYS).map(|key| (key.to_string(), payload.to_owned()));
-        for stored in self.producer.add_batch(batch).await {
-            stored.unwrap();
-        }
+        stored(&self.producer, batch).await;
     }
 
     /// Adds all keys again and again, for a lease and some seconds more. Soon after that the last of them are delivered, the

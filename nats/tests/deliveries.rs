@@ -11,14 +11,14 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::pull;
 use async_nats::{HeaderMap, HeaderValue};
 use futures_util::StreamExt;
-use keyqueue_nats::{Coalesce, Config, Event, Outcome, Producer, Verdict, create, dead_letter};
-use servers::nats::Server;
+use keyqueue_nats::{Coalesce, Config, Event, Outcome, Verdict, create, dead_letter};
 use servers::until;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use common::{
-    DONE, Log, Replica, Seen, config, created, drained, letters, logged, messages, replica, seen,
+    DONE, Log, Replica, Seen, config, created, drained, for_each_coalesce, letters, logged,
+    messages, payloads, replica, seen, told,
 };
 
 #[tokio::test]
@@ -55,76 +55,60 @@ async fn each_key_is_delivered_and_its_message_is_acknowledged() {
 }
 
 /// N1: a message that comes while the key is processed causes one more delivery, after it.
-#[tokio::test]
-async fn a_message_that_comes_during_a_delivery_causes_one_more() {
-    let Some(server) = Server::start().await else {
+async fn a_message_that_comes_during_a_delivery_causes_one_more(coalesce: Coalesce) {
+    let config = Config {
+        coalesce,
+        ..config()
+    };
+    let Some((server, client, producer)) = created(&config).await else {
         return;
     };
-    for coalesce in [Coalesce::Server, Coalesce::Client, Coalesce::Never] {
-        let config = Config {
-            stream: format!("{coalesce:?}"),
-            subject: format!("{coalesce:?}"),
-            coalesce,
-            ..config()
-        };
-        create(&server.client().await, &config).await.unwrap();
-        let producer = Producer::new(server.client().await, &config).unwrap();
-        let (log, began, release) = (
-            Log::default(),
-            Arc::new(Notify::new()),
-            Arc::new(Notify::new()),
-        );
-        let replica = replica(server.client().await, &config, "a", {
-            let (log, began, release) =
-                (Arc::clone(&log), Arc::clone(&began), Arc::clone(&release));
-            move |delivery| {
-                let (began, release) = (Arc::clone(&began), Arc::clone(&release));
-                log.lock().unwrap().push(Seen::of(&delivery));
-                async move {
-                    began.notify_one();
-                    release.notified().await;
-                    Verdict::Ok(Outcome::Done)
-                }
+    let (log, began, release) = (
+        Log::default(),
+        Arc::<Notify>::default(),
+        Arc::<Notify>::default(),
+    );
+    let replica = logged(client, &config, "a", &log, {
+        let (began, release) = (Arc::clone(&began), Arc::clone(&release));
+        move |_| {
+            let (began, release) = (Arc::clone(&began), Arc::clone(&release));
+            async move {
+                began.notify_one();
+                release.notified().await;
+                DONE
             }
-        })
-        .await;
-        producer.add("key", "0").await.unwrap();
-        began.notified().await;
-        for payload in ["1", "2", "3"] {
-            producer.add("key", payload).await.unwrap();
         }
-        // The replica has them all, or the server has replaced them.
-        until("the messages have come", async || {
-            let left = messages(&server, &config).await;
-            left == if coalesce == Coalesce::Never { 4 } else { 2 } || left == 1
-        })
-        .await;
-        assert_eq!(seen(&log).len(), 1, "{coalesce:?}: two deliveries at once");
-        release.notify_one();
-        began.notified().await;
-        release.notify_one();
-        if coalesce == Coalesce::Never {
-            // All payloads, in order, in as many deliveries as it takes.
-            until("all payloads are seen", async || {
-                release.notify_one();
-                let payloads: Vec<_> = seen(&log)
-                    .into_iter()
-                    .flat_map(|seen| seen.payloads)
-                    .collect();
-                payloads == ["0", "1", "2", "3"]
-            })
-            .await;
-        } else {
-            until("the last payload is seen", async || {
-                release.notify_one();
-                seen(&log).last().unwrap().payloads == ["3"]
-            })
-            .await;
-        }
-        drained(&server, &config).await;
-        replica.leave().await;
+    })
+    .await;
+    producer.add("key", "0").await.unwrap();
+    began.notified().await;
+    for payload in ["1", "2", "3"] {
+        producer.add("key", payload).await.unwrap();
     }
+    // The replica has them all, or the server has replaced them.
+    until("the messages have come", async || {
+        let left = messages(&server, &config).await;
+        left == if coalesce == Coalesce::Never { 4 } else { 2 } || left == 1
+    })
+    .await;
+    assert_eq!(seen(&log).len(), 1, "two deliveries at once");
+    release.notify_one();
+    began.notified().await;
+    until("all payloads are seen, or the last one", async || {
+        release.notify_one();
+        let seen = &payloads(&log)["key"];
+        match coalesce {
+            // In order, in as many deliveries as it takes.
+            Coalesce::Never => *seen == ["0", "1", "2", "3"],
+            Coalesce::Server | Coalesce::Client => seen[seen.len() - 1] == "3",
+        }
+    })
+    .await;
+    drained(&server, &config).await;
+    replica.leave().await;
 }
+
+for_each_coalesce!(a_message_that_comes_during_a_delivery_causes_one_more);
 
 #[tokio::test]
 async fn a_failure_is_retried_and_then_a_dead_letter() {
@@ -269,19 +253,17 @@ async fn dead_letters_are_kept_until_they_are_stored_and_can_be_added_again() {
     let key = "pod/a b.ü%";
     let mut events = replica.fleet.events();
     producer.add(key, "state").await.unwrap();
-    while !matches!(
-        events.next().await.unwrap(),
-        Event::DeadLetterRefused { .. }
-    ) {}
+    let refused = |event| matches!(event, Event::DeadLetterRefused { .. }).then_some(());
+    told(&mut events, refused).await;
     assert_eq!(messages(&server, &config).await, 1, "the key is kept");
 
     create(&client, &config).await.unwrap();
     drained(&server, &config).await;
-    let given_up = loop {
-        if let Event::GivenUp { attempts, .. } = events.next().await.unwrap() {
-            break attempts;
-        }
-    };
+    let given_up = told(&mut events, |event| match event {
+        Event::GivenUp { attempts, .. } => Some(attempts),
+        _ => None,
+    });
+    let given_up = given_up.await;
     assert_eq!(
         (given_up, seen(&log).len()),
         (1, 1),
@@ -327,6 +309,16 @@ async fn dead_letters_are_kept_until_they_are_stored_and_can_be_added_again() {
     replica.leave().await;
 }
 
+/// The subject of a stranger, and what is wrong with it.
+fn stranger(event: Event) -> Option<(String, String)> {
+    match event {
+        Event::Stranger {
+            subject, reason, ..
+        } => Some((subject, reason)),
+        _ => None,
+    }
+}
+
 /// N6: a message that no `Producer` has published is a dead letter, and an event.
 #[tokio::test]
 async fn a_message_in_the_wrong_partition_is_refused() {
@@ -349,16 +341,10 @@ async fn a_message_in_the_wrong_partition_is_refused() {
     }
     let mut refused = BTreeSet::new();
     while refused.len() < 3 {
-        if let Event::Stranger {
-            subject, reason, ..
-        } = events.next().await.unwrap()
-        {
-            assert!(
-                reason.starts_with("its key belongs to partition "),
-                "{reason}"
-            );
-            refused.insert(subject);
-        }
+        let (subject, reason) = told(&mut events, stranger).await;
+        let said = "its key belongs to partition ";
+        assert!(reason.starts_with(said), "{reason}");
+        refused.insert(subject);
     }
     drained(&server, &config).await;
     let seen = seen(&log);
@@ -463,15 +449,9 @@ async fn a_token_that_is_too_long_is_refused() {
     let context = async_nats::jetstream::new(client.clone());
     let stored = context.publish(long, "".into()).await.unwrap();
     stored.await.unwrap();
-    let stranger = async {
-        loop {
-            if let Event::Stranger { reason, .. } = events.next().await.unwrap() {
-                break reason;
-            }
-        }
-    };
-    let stranger = tokio::time::timeout(Duration::from_secs(10), stranger).await;
-    assert_eq!(stranger.as_deref(), Ok("it has no key"));
+    let stranger = told(&mut events, stranger);
+    let stranger = timeout(Duration::from_secs(10), stranger).await;
+    assert_eq!(stranger.unwrap().1, "it has no key");
     drained(&server, &config).await;
     let letters = dead_letter::count(&client, &config).await.unwrap();
     assert_eq!(letters, Some(1));

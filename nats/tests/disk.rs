@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use common::{DONE, Log, Replica, config, for_each_coalesce, logged, seen};
+use common::{DONE, Log, Replica, config, for_each_coalesce, logged, numbers};
 
 const BALLAST: &str = "BALLAST";
 const KEYS: usize = 50;
@@ -109,12 +109,7 @@ impl Bench {
         while left().await > 0 && Instant::now() < end {
             sleep(Duration::from_millis(20)).await;
         }
-        let mut handled: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for seen in seen(&self.log) {
-            let rounds = seen.payloads.iter().map(|payload| payload.parse::<usize>());
-            let of_key = handled.entry(seen.key).or_default();
-            of_key.extend(rounds.map(Result::unwrap));
-        }
+        let handled = numbers(&self.log);
         let confirmed: usize = adds.confirmed.values().map(BTreeSet::len).sum();
         let coalesce = self.config.coalesce;
         let (refused, open) = (adds.refused.len(), adds.open);

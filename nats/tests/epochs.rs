@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::jetstream;
 use async_nats::jetstream::message::StreamMessage;
-use keyqueue_nats::{Config, Outcome, Producer, Verdict, create, repartition};
+use keyqueue_nats::{Config, Producer, Verdict, create, repartition};
 use servers::nats::Server;
 use servers::until;
 use tokio::time::sleep;
 
 use common::{
-    Log, Replica, Swallow, config, count, created, drained, keys, logged, one, seen, stored,
+    DONE, Log, Replica, Swallow, config, count, created, drained, keys, logged, one, seen, stored,
 };
 
 const KEYS: usize = 40;
@@ -155,10 +155,8 @@ async fn a_bucket_that_was_made_again_is_watched_once() {
         return;
     };
     let proxy = Swallow::start(server.url()).await;
-    let replica = logged(proxy.client().await, &config, "a", &Log::default(), |_| {
-        ready(Verdict::Ok(Outcome::Done))
-    })
-    .await;
+    let client = proxy.client().await;
+    let replica = logged(client, &config, "a", &Log::default(), |_| ready(DONE)).await;
     let fleet = &replica.fleet;
     until("it owns", async || !fleet.owned().is_empty()).await;
     made_again(&server, &config, MINUTE, Vec::new()).await;
@@ -229,7 +227,7 @@ async fn many_failures_and_both_buckets_are_made_again() {
         max_backoff: Duration::from_millis(10),
         ..config()
     };
-    let Some((server, client, _)) = created(&config).await else {
+    let Some((server, client, producer)) = created(&config).await else {
         return;
     };
     let log = Log::default();
@@ -237,7 +235,6 @@ async fn many_failures_and_both_buckets_are_made_again() {
         ready(Verdict::Retry("bad".to_owned()))
     })
     .await;
-    let producer = Producer::new(client.clone(), &config).unwrap();
     stored(&producer, keys("key", KEYS)).await;
     until("thousands of failures", async || {
         count(&log, "key-") > 20_000
@@ -246,10 +243,7 @@ async fn many_failures_and_both_buckets_are_made_again() {
     // Nobody has owned a partition meanwhile: the next owner is the first one that sees how far the revisions are.
     failing.leave().await;
     let moved = Replica::logging(&server, &config, "b", &log).await;
-    until("all keys come", async || {
-        messages_are_done(&server, &config).await
-    })
-    .await;
+    drained(&server, &config).await;
     moved.leave().await;
     let context = jetstream::new(client.clone());
     for bucket in ["KV_WORK-owners", "KV_WORK-counts"] {
@@ -262,8 +256,4 @@ async fn many_failures_and_both_buckets_are_made_again() {
     round(&server, &config, &log, before + 1).await;
     grows(&log, 3);
     last.leave().await;
-}
-
-async fn messages_are_done(server: &Server, config: &Config) -> bool {
-    common::messages(server, config).await == 0
 }

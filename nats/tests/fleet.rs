@@ -2,19 +2,19 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::future::ready;
+use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use keyqueue_nats::{Coalesce, Config, Error, Event, Fleet, Outcome, Producer, Verdict, create};
+use keyqueue_nats::{Coalesce, Config, Error, Event, Fleet, Producer, create};
 use servers::nats::Server;
 use servers::until;
 use tokio::sync::Notify;
 
 use common::{
-    DONE, Log, Replica, Seen, Swallow, config, created, drained, logged, replica, seen, stored,
+    DONE, Log, Replica, Seen, Swallow, config, count, created, drained, keys, logged, payloads,
+    replica, seen, stored, told,
 };
 
 /// N5: a partition that moves between replicas that live repeats nothing.
@@ -36,10 +36,10 @@ async fn replicas_that_join_and_leave_repeat_nothing() {
         }
     });
     let b = Replica::logging(&server, &config, "b", &log).await;
-    until("b owns its half", async || b.fleet.owned().len() == 2).await;
-    until("a owns the other half", async || a.fleet.owned().len() == 2).await;
+    b.owns(2).await;
+    a.owns(2).await;
     let c = Replica::logging(&server, &config, "c", &log).await;
-    until("c owns a part", async || c.fleet.owned().len() == 1).await;
+    c.owns(1).await;
     a.leave().await;
     until("the others own everything", async || {
         b.fleet.owned().len() + c.fleet.owned().len() == 4
@@ -47,13 +47,7 @@ async fn replicas_that_join_and_leave_repeat_nothing() {
     .await;
     adding.await.unwrap();
     drained(&server, &config).await;
-    let mut rounds: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for delivery in seen(&log) {
-        rounds
-            .entry(delivery.key)
-            .or_default()
-            .extend(delivery.payloads);
-    }
+    let rounds = payloads(&log);
     for key in 0..25 {
         let wanted: Vec<String> = (0..40).map(|round| format!("{key} {round}")).collect();
         assert_eq!(
@@ -73,7 +67,7 @@ async fn stuck(server: &Server, config: &Config, producer: &Producer) -> Replica
         let began = Arc::clone(&began);
         move |_| {
             began.notify_one();
-            std::future::pending()
+            pending()
         }
     })
     .await;
@@ -104,19 +98,25 @@ async fn leaving_with_a_deadline_cancels_what_runs_and_tells_what_was_abandoned(
     next.leave().await;
 }
 
+/// A replica that has handed over half of what it owned, and the one that has it. What the first one sends can be lost.
+async fn halves() -> Option<(Server, Swallow, [Replica; 2])> {
+    let config = config();
+    let (server, _, _) = created(&config).await?;
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let first = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
+    first.owns(4).await;
+    let other = Replica::logging(&server, &config, "b", &log).await;
+    first.owns(2).await;
+    other.owns(2).await;
+    Some((server, proxy, [first, other]))
+}
+
 /// A partition counts as handed over when that is written. One that was handed over before is not of the call.
 #[tokio::test]
 async fn leaving_tells_what_could_not_be_released() {
-    let config = config();
-    let Some((server, _, _)) = created(&config).await else {
+    let Some((_server, proxy, [leaves, other])) = halves().await else {
         return;
     };
-    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
-    let leaves = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
-    let owns = async |many| leaves.fleet.owned().len() == many;
-    until("it owns all", async || owns(4).await).await;
-    let other = Replica::logging(&server, &config, "b", &log).await;
-    until("it owns its half", async || owns(2).await).await;
     let kept = leaves.fleet.owned()[0];
     let record = format!("KV.WORK-owners.4.p.{}", kept.partition);
     proxy.lose_named(Some(record.leak()));
@@ -128,15 +128,9 @@ async fn leaving_tells_what_could_not_be_released() {
 /// Nor does one of a session that another replica ends before.
 #[tokio::test]
 async fn leaving_tells_what_was_taken_over() {
-    let config = config();
-    let Some((server, _, _)) = created(&config).await else {
+    let Some((_server, proxy, [leaves, other])) = halves().await else {
         return;
     };
-    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
-    let leaves = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
-    until("it owns all", async || leaves.fleet.owned().len() == 4).await;
-    let other = Replica::logging(&server, &config, "b", &log).await;
-    until("it owns its half", async || other.fleet.owned().len() == 2).await;
     let kept = leaves.fleet.owned();
     proxy.lose_named(Some("KV.WORK-owners."));
     let left = leaves.fleet.leave(Duration::from_secs(60)).await;
@@ -147,17 +141,15 @@ async fn leaving_tells_what_was_taken_over() {
 /// A hand-over does not wait for a handler longer than `max_handover`, and other keys do not wait for it at all.
 #[tokio::test]
 async fn a_hand_over_has_a_limit_and_other_keys_go_on() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let limit = Duration::from_secs(2);
     let config = Config {
         partitions: 2,
         max_handover: limit,
         ..config()
     };
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
     let log = Log::default();
     let began = Arc::new(Notify::new());
     let a = replica(server.client().await, &config, "a", {
@@ -167,15 +159,15 @@ async fn a_hand_over_has_a_limit_and_other_keys_go_on() {
             async move {
                 if delivery.key().starts_with("slow") {
                     began.notify_one();
-                    std::future::pending::<()>().await;
+                    pending::<()>().await;
                 }
                 log.lock().unwrap().push(Seen::of(&delivery));
-                Verdict::Ok(Outcome::Done)
+                DONE
             }
         }
     })
     .await;
-    until("it owns both", async || a.fleet.owned().len() == 2).await;
+    a.owns(2).await;
     // Both partitions have a slow key.
     for key in ["slow-1", "slow-2", "slow-3", "slow-4", "slow-5", "slow-6"] {
         producer.add(key, "").await.unwrap();
@@ -258,33 +250,28 @@ async fn a_membership_is_run_once_and_settings_are_checked() {
 /// N3: a replica whose renewals fail begins nothing, and goes on when they succeed again.
 #[tokio::test]
 async fn a_replica_suspends_while_the_server_is_down_and_resumes() {
-    let Some(mut server) = Server::start().await else {
+    let config = config();
+    let Some((mut server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = config();
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
     let log = Log::default();
     let replica = Replica::logging(&server, &config, "a", &log).await;
-    let mut events = Box::pin(replica.fleet.events());
+    let mut events = replica.fleet.events();
     producer.add("before", "").await.unwrap();
     drained(&server, &config).await;
     let owned = replica.fleet.owned();
     server.kill();
-    let reason = loop {
-        if let Event::Suspended { reason } = events.next().await.unwrap() {
-            break reason;
-        }
-    };
+    let reason = told(&mut events, |event| match event {
+        Event::Suspended { reason } => Some(reason),
+        _ => None,
+    });
+    let reason = reason.await;
     assert_eq!(reason, "the server does not answer in time");
     server.restart().await;
-    while events.next().await.unwrap() != Event::Resumed {}
+    told(&mut events, |event| (event == Event::Resumed).then_some(())).await;
     assert_eq!(replica.fleet.owned(), owned, "nobody has taken them");
     producer.add("after", "").await.unwrap();
-    until("it goes on", async || {
-        seen(&log).iter().any(|seen| seen.key == "after")
-    })
-    .await;
+    until("it goes on", async || count(&log, "after") == 1).await;
     drained(&server, &config).await;
     replica.leave().await;
 }
@@ -302,12 +289,9 @@ async fn replicas_of_the_same_name_share_the_keys() {
     let logs = [Log::default(), Log::default()];
     let first = Replica::logging(&server, &config, "same", &logs[0]).await;
     let second = Replica::logging(&server, &config, "same", &logs[1]).await;
-    until("each owns its half", async || {
-        first.fleet.owned().len() == 2 && second.fleet.owned().len() == 2
-    })
-    .await;
-    let batch = (0..200).map(|key| (key.to_string(), ""));
-    stored(&producer, batch).await;
+    first.owns(2).await;
+    second.owns(2).await;
+    stored(&producer, keys("key", 200)).await;
     drained(&server, &config).await;
     let [of_first, of_second] = logs.each_ref().map(seen);
     assert_eq!(of_first.len() + of_second.len(), 200, "each key once");
@@ -317,10 +301,7 @@ async fn replicas_of_the_same_name_share_the_keys() {
     assert!(of_second.iter().all(|seen| other.contains(&seen.fence)));
     // One of them leaves: the other goes on.
     first.leave().await;
-    until("the other owns everything", async || {
-        second.fleet.owned().len() == 4
-    })
-    .await;
+    second.owns(4).await;
     second.leave().await;
 }
 

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::future::ready;
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +15,8 @@ use servers::{Proxy, until};
 use tokio::time::sleep;
 
 use common::{
-    DONE, Log, Swallow, config, created, drained, for_each_coalesce, logged, seen, stored,
+    DONE, Log, Swallow, config, created, drained, for_each_coalesce, keys, logged, numbers,
+    payloads, stored, through,
 };
 
 async fn nothing_old_after_new(coalesce: Coalesce) {
@@ -24,18 +24,16 @@ async fn nothing_old_after_new(coalesce: Coalesce) {
         coalesce,
         ..config()
     };
-    let Some((server, _, _)) = created(&config).await else {
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
     let proxy = Proxy::start(server.url()).await.unwrap();
-    let client = async_nats::connect(proxy.address().to_string()).await;
-    let log = Log::default();
-    let replica = logged(client.unwrap(), &config, "a", &log, async |_| {
+    let (client, log) = (through(&proxy).await, Log::default());
+    let replica = logged(client, &config, "a", &log, async |_| {
         sleep(Duration::from_millis(2)).await;
         DONE
     })
     .await;
-    let producer = Producer::new(server.client().await, &config).unwrap();
     let adding = tokio::spawn(async move {
         for round in 0..400 {
             let batch = (0..25).map(|key| (key.to_string(), round.to_string()));
@@ -56,12 +54,7 @@ async fn nothing_old_after_new(coalesce: Coalesce) {
     }
     adding.await.unwrap();
     drained(&server, &config).await;
-    let mut handled = BTreeMap::<_, Vec<usize>>::new();
-    for delivery in seen(&log) {
-        let rounds = delivery.payloads.iter().map(|round| round.parse::<usize>());
-        let of_key = handled.entry(delivery.key).or_default();
-        of_key.extend(rounds.map(Result::unwrap));
-    }
+    let handled = numbers(&log);
     assert_eq!(handled.len(), 25);
     for (key, rounds) in handled {
         assert!(rounds.is_sorted(), "{key}: {rounds:?}");
@@ -121,16 +114,8 @@ async fn messages_come_although_no_consumer_can_be_moved() {
     let log = Log::default();
     let replica = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
     let producer = Producer::new(client, &config).unwrap();
-    let keys: Vec<_> = (0..64).map(|n| format!("key-{n}")).collect();
-    for key in &keys {
-        producer.add(key, "").await.unwrap();
-    }
-    until("all are delivered", async || {
-        let seen = seen(&log);
-        keys.iter()
-            .all(|key| seen.iter().any(|seen| seen.key == *key))
-    })
-    .await;
+    stored(&producer, keys("key", 64)).await;
+    until("all are delivered", async || payloads(&log).len() == 64).await;
     replica.leave().await;
 }
 

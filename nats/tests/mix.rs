@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::TryStreamExt;
-use keyqueue_nats::{Coalesce, Config, Fence, Fleet, Outcome, Producer, Verdict};
+use keyqueue_nats::{Coalesce, Config, Fence, Outcome, Producer, Verdict};
 use servers::Proxy;
 use servers::nats::Server;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use common::{config, created, messages, stored};
+use common::{Replica, config, created, for_each_coalesce, messages, replica, stored, through};
 
 #[derive(Default)]
 struct Witness {
@@ -28,85 +27,71 @@ struct Witness {
     deliveries: usize,
 }
 
-struct One {
-    fleet: Fleet,
-    running: JoinHandle<Result<(), keyqueue_nats::Error>>,
-    proxy: Proxy,
-}
-
-async fn join(server: &Server, config: &Config, witness: &Arc<Mutex<Witness>>, name: usize) -> One {
+async fn join(
+    server: &Server,
+    config: &Config,
+    witness: &Arc<Mutex<Witness>>,
+    name: usize,
+) -> (Replica, Proxy) {
     let proxy = Proxy::start(server.url()).await.unwrap();
-    let client = async_nats::connect(proxy.address().to_string())
-        .await
-        .unwrap();
-    let fleet = Fleet::join(client, config.clone(), &format!("r{name}"))
-        .await
-        .unwrap();
-    let running = tokio::spawn({
-        let (fleet, witness) = (fleet.clone(), Arc::clone(witness));
-        async move {
-            fleet
-                .run(8, move |delivery| {
-                    let witness = Arc::clone(&witness);
-                    async move {
-                        let id = (delivery.key().to_owned(), delivery.fence());
-                        let first = delivery.messages()[0].sequence;
-                        {
-                            let mut witness = witness.lock().unwrap();
-                            witness.deliveries += 1;
-                            let beside = witness.running.entry(id.clone()).or_default();
-                            *beside += 1;
-                            if *beside > 1 {
-                                witness.faults.push(format!("two at once: {id:?}"));
-                            }
-                            if let Some(last) = witness.last.get(&id).filter(|last| **last >= first)
-                            {
-                                let fault = format!("{id:?}: {first} after {last}");
-                                witness.faults.push(fault);
-                            }
-                        }
-                        struct End(Arc<Mutex<Witness>>, (String, Fence));
-                        impl Drop for End {
-                            fn drop(&mut self) {
-                                *self.0.lock().unwrap().running.get_mut(&self.1).unwrap() -= 1;
-                            }
-                        }
-                        let _end = End(Arc::clone(&witness), id.clone());
-                        sleep(Duration::from_millis(fastrand::u64(0..40))).await;
-                        let pause = Duration::from_millis(fastrand::u64(1..2500));
-                        let verdict = match fastrand::u8(0..24) {
-                            0 => Verdict::Retry("bad".to_owned()),
-                            1 => Verdict::RetryAfter("bad".to_owned(), pause),
-                            2 => Verdict::Ok(Outcome::Later(pause)),
-                            3 => Verdict::Ok(Outcome::RequeueAfter(pause)),
-                            4 => Verdict::Ok(Outcome::RequeueRateLimited),
-                            // The lease may be renewed after all, and what is done without it is acknowledged then.
-                            _ if !delivery.still_owned() => Verdict::Retry("not owned".to_owned()),
-                            _ => Verdict::Ok(Outcome::Done),
-                        };
-                        if matches!(verdict, Verdict::Ok(Outcome::Done)) {
-                            let mut witness = witness.lock().unwrap();
-                            witness.last.insert(id, delivery.latest().sequence);
-                            let of_key = witness.done.entry(delivery.key().to_owned()).or_default();
-                            of_key.extend(delivery.messages().iter().map(|message| {
-                                let text = std::str::from_utf8(&message.payload).unwrap();
-                                text.parse::<u32>().unwrap()
-                            }));
-                        }
-                        verdict
+    let (client, name) = (through(&proxy).await, format!("r{name}"));
+    let replica = replica(client, config, &name, {
+        let witness = Arc::clone(witness);
+        move |delivery| {
+            let witness = Arc::clone(&witness);
+            async move {
+                let id = (delivery.key().to_owned(), delivery.fence());
+                let first = delivery.messages()[0].sequence;
+                {
+                    let mut witness = witness.lock().unwrap();
+                    witness.deliveries += 1;
+                    let beside = witness.running.entry(id.clone()).or_default();
+                    *beside += 1;
+                    if *beside > 1 {
+                        witness.faults.push(format!("two at once: {id:?}"));
                     }
-                })
-                .await
+                    if let Some(last) = witness.last.get(&id).filter(|last| **last >= first) {
+                        let fault = format!("{id:?}: {first} after {last}");
+                        witness.faults.push(fault);
+                    }
+                }
+                struct End(Arc<Mutex<Witness>>, (String, Fence));
+                impl Drop for End {
+                    fn drop(&mut self) {
+                        *self.0.lock().unwrap().running.get_mut(&self.1).unwrap() -= 1;
+                    }
+                }
+                let _end = End(Arc::clone(&witness), id.clone());
+                sleep(Duration::from_millis(fastrand::u64(0..40))).await;
+                let pause = Duration::from_millis(fastrand::u64(1..2500));
+                let verdict = match fastrand::u8(0..24) {
+                    0 => Verdict::Retry("bad".to_owned()),
+                    1 => Verdict::RetryAfter("bad".to_owned(), pause),
+                    2 => Verdict::Ok(Outcome::Later(pause)),
+                    3 => Verdict::Ok(Outcome::RequeueAfter(pause)),
+                    4 => Verdict::Ok(Outcome::RequeueRateLimited),
+                    // The lease may be renewed after all, and what is done without it is acknowledged then.
+                    _ if !delivery.still_owned() => Verdict::Retry("not owned".to_owned()),
+                    _ => Verdict::Ok(Outcome::Done),
+                };
+                if matches!(verdict, Verdict::Ok(Outcome::Done)) {
+                    let mut witness = witness.lock().unwrap();
+                    witness.last.insert(id, delivery.latest().sequence);
+                    let of_key = witness.done.entry(delivery.key().to_owned()).or_default();
+                    of_key.extend(delivery.messages().iter().map(|message| {
+                        let text = std::str::from_utf8(&message.payload).unwrap();
+                        text.parse::<u32>().unwrap()
+                    }));
+                }
+                verdict
+            }
         }
-    });
-    One {
-        fleet,
-        running,
-        proxy,
-    }
+    })
+    .await;
+    (replica, proxy)
 }
 
-async fn mix(coalesce: Coalesce, seconds: u64) {
+async fn mix(coalesce: Coalesce) {
     let config = Config {
         coalesce,
         partitions: 3,
@@ -126,7 +111,7 @@ async fn mix(coalesce: Coalesce, seconds: u64) {
     for name in 0..2 {
         replicas.push(join(&server, &config, &witness, name).await);
     }
-    let end = Instant::now() + Duration::from_secs(seconds);
+    let end = Instant::now() + Duration::from_secs(15);
     let adding = tokio::spawn(async move {
         let mut round = 0;
         while Instant::now() < end {
@@ -152,28 +137,28 @@ async fn mix(coalesce: Coalesce, seconds: u64) {
         acts[act] += 1;
         match act {
             0 => {
-                let killed = replicas.swap_remove(index);
+                let (killed, _) = replicas.swap_remove(index);
                 killed.running.abort();
             }
             1 => {
-                let leaves = replicas.swap_remove(index);
+                let (leaves, proxy) = replicas.swap_remove(index);
                 tokio::spawn(async move {
                     let deadline = Duration::from_millis(fastrand::u64(0..200));
                     leaves.fleet.leave(deadline).await;
                     leaves.running.await.unwrap().unwrap();
-                    drop(leaves.proxy);
+                    drop(proxy);
                 });
             }
-            2 => replicas[index].proxy.break_all(),
+            2 => replicas[index].1.break_all(),
             3 => {
-                let proxy = &replicas[index].proxy;
+                let proxy = &replicas[index].1;
                 proxy.swallow(true);
                 sleep(Duration::from_millis(100)).await;
                 proxy.break_all();
                 proxy.swallow(false);
             }
             4 => {
-                let proxy = &replicas[index].proxy;
+                let proxy = &replicas[index].1;
                 proxy.stall(true);
                 sleep(Duration::from_millis(fastrand::u64(100..1500))).await;
                 proxy.stall(false);
@@ -221,17 +206,4 @@ async fn mix(coalesce: Coalesce, seconds: u64) {
     }
 }
 
-#[tokio::test]
-async fn never() {
-    mix(Coalesce::Never, 15).await;
-}
-
-#[tokio::test]
-async fn by_the_server() {
-    mix(Coalesce::Server, 15).await;
-}
-
-#[tokio::test]
-async fn by_the_replica() {
-    mix(Coalesce::Client, 15).await;
-}
+for_each_coalesce!(mix);

@@ -10,15 +10,7 @@ use servers::nats::Server;
 use servers::until;
 use tokio::time::Instant;
 
-use common::{Log, Replica};
-
-/// One partition: its stream has all messages.
-fn config() -> Config {
-    Config {
-        partitions: 1,
-        ..Config::default()
-    }
-}
+use common::{Log, Replica, created, drained, one};
 
 async fn stream_of(server: &Server, config: &Config) -> stream::Stream {
     let context = jetstream::new(server.client().await);
@@ -38,15 +30,13 @@ async fn state(server: &Server, config: &Config) -> stream::State {
 /// A producer that has died adds its message again: the server keeps one of each key and id.
 #[tokio::test]
 async fn a_message_with_an_id_of_its_own_is_stored_once() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         coalesce: Coalesce::Never,
-        ..config()
+        ..one()
     };
-    let client = server.client().await;
-    create(&client, &config).await.unwrap();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
     let add = async |id: &str, key: &str| {
         let producer = Producer::new(client.clone(), &config).unwrap();
         producer.add_once(id, key, "paid").await
@@ -71,13 +61,11 @@ async fn a_message_with_an_id_of_its_own_is_stored_once() {
 /// stored, and the later message stays. A server that was killed in between has forgotten the id of what was replaced.
 #[tokio::test]
 async fn a_message_with_an_id_of_its_own_does_not_replace_the_one_that_has_replaced_it() {
-    let Some(mut server) = Server::start().await else {
+    let config = one();
+    assert_eq!(config.coalesce, Coalesce::Server);
+    let Some((mut server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = config();
-    assert_eq!(config.coalesce, Coalesce::Server);
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
     let first = producer.add_once("1", "order", "old").await.unwrap();
     let second = producer.add("order", "new").await.unwrap();
     let again = producer.add_once("1", "order", "old").await.unwrap();
@@ -92,10 +80,7 @@ async fn a_message_with_an_id_of_its_own_does_not_replace_the_one_that_has_repla
     assert_eq!(kept(&server).await, (second, "new".into()));
     // The same after its delivery.
     let replica = Replica::logging(&server, &config, "a", &Log::default()).await;
-    until("it is delivered", async || {
-        state(&server, &config).await.messages == 0
-    })
-    .await;
+    drained(&server, &config).await;
     replica.leave().await;
     let again = producer.add_once("1", "order", "old").await.unwrap();
     assert_eq!((again, state(&server, &config).await.messages), (first, 0));
@@ -113,34 +98,52 @@ async fn a_message_with_an_id_of_its_own_does_not_replace_the_one_that_has_repla
 
 #[tokio::test]
 async fn create_can_be_repeated_and_names_what_is_different() {
-    let Some(server) = Server::start().await else {
+    let config = Config {
+        dead_letters: Some("dead".into()),
+        ..Config::default()
+    };
+    let Some((_server, client, _)) = created(&config).await else {
         return;
     };
-    let client = server.client().await;
-    let config = Config::default();
     create(&client, &config).await.unwrap();
-    create(&client, &config).await.unwrap();
+    let context = jetstream::new(client.clone());
+    // It would lose the owners, and begin the epochs again, when the server restarts.
+    let bucket = jetstream::kv::Config {
+        bucket: "MEMORY-owners".into(),
+        storage: stream::StorageType::Memory,
+        ..Default::default()
+    };
+    context.create_key_value(bucket).await.unwrap();
+    let named = |name: &str| Config {
+        stream: name.to_uppercase(),
+        subject: name.into(),
+        ..Config::default()
+    };
+    let with = |change: &dyn Fn(&mut Config)| {
+        let mut config = config.clone();
+        change(&mut config);
+        config
+    };
     let refused = [
         (
-            Config {
-                partitions: 64,
-                ..config.clone()
-            },
+            with(&|config| config.partitions = 64),
             "partitions of the fleet WORK is 16, and the configuration has 64",
         ),
         (
-            Config {
-                coalesce: Coalesce::Never,
-                ..config.clone()
-            },
+            with(&|config| config.coalesce = Coalesce::Never),
             "coalesce of the stream WORK-16-0 is Server, and the configuration has Never",
         ),
         (
-            Config {
-                max_bytes: Some(1000),
-                ..config.clone()
-            },
+            with(&|config| config.max_bytes = Some(1000)),
             "max_bytes of the stream WORK-16-0 is None, and the configuration has Some(1000)",
+        ),
+        (
+            with(&|config| config.dead_letters = Some("gone".into())),
+            r#"subjects (dead_letters) of the stream WORK-dead is ["dead"], and the configuration has ["gone"]"#,
+        ),
+        (
+            named("memory"),
+            "storage of the bucket MEMORY-owners is Memory, and the configuration has File",
         ),
     ];
     for (config, said) in refused {
@@ -149,14 +152,8 @@ async fn create_can_be_repeated_and_names_what_is_different() {
         assert_eq!(error.to_string(), said);
     }
     // A stream that somebody else has made.
-    let other = Config {
-        stream: "OTHER".into(),
-        subject: "other".into(),
-        ..config.clone()
-    };
-    let context = jetstream::new(client.clone());
     context.create_stream("OTHER-16-7").await.unwrap();
-    let error = create(&client, &other).await.unwrap_err();
+    let error = create(&client, &named("other")).await.unwrap_err();
     let said = "subject_transform of the stream OTHER-16-7 is None";
     assert!(error.to_string().starts_with(said), "{error}");
     // What was interrupted is completed, and a second set of streams is never made, whatever is lost.
@@ -176,11 +173,14 @@ async fn create_can_be_repeated_and_names_what_is_different() {
 /// A key is in the partition that the server's `partition` would give it.
 #[tokio::test]
 async fn keys_are_hashed_as_the_server_does() {
-    let Some(server) = Server::start().await else {
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..Config::default()
+    };
+    let Some((_server, client, producer)) = created(&config).await else {
         return;
     };
-    let client = server.client().await;
-    let context = jetstream::new(client.clone());
+    let context = jetstream::new(client);
     let by_server = stream::Config {
         name: "HASH".into(),
         subjects: vec!["hash.*".into()],
@@ -191,12 +191,6 @@ async fn keys_are_hashed_as_the_server_does() {
         ..Default::default()
     };
     let by_server = context.create_stream(by_server).await.unwrap();
-    let config = Config {
-        coalesce: Coalesce::Never,
-        ..Config::default()
-    };
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
     for n in 0..200 {
         let key = format!("key-{n}-ü");
         producer.add(&key, "").await.unwrap();
@@ -214,36 +208,13 @@ async fn keys_are_hashed_as_the_server_does() {
     }
 }
 
-/// A bucket in memory would lose the owners, and begin the epochs again, when the server restarts.
-#[tokio::test]
-async fn a_bucket_in_memory_is_refused() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
-    let client = server.client().await;
-    let bucket = jetstream::kv::Config {
-        bucket: "WORK-owners".into(),
-        storage: stream::StorageType::Memory,
-        ..Default::default()
-    };
-    jetstream::new(client.clone())
-        .create_key_value(bucket)
-        .await
-        .unwrap();
-    let error = create(&client, &config()).await.unwrap_err();
-    let said = "storage of the bucket WORK-owners is Memory, and the configuration has File";
-    assert_eq!(error.to_string(), said);
-}
-
 /// The last message of a key replaces the others, and keys keep their partitions.
 #[tokio::test]
 async fn the_server_keeps_the_last_message_of_each_key() {
-    let Some(server) = Server::start().await else {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
         return;
     };
-    let config = config();
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
     let batch = (0..3000).map(|n| (format!("key/{}", n % 100), n.to_string()));
     let stored = producer.add_batch(batch).await;
     let last = stored.into_iter().map(Result::unwrap).max().unwrap();
@@ -262,15 +233,13 @@ async fn the_server_keeps_the_last_message_of_each_key() {
 /// can still be replaced.
 #[tokio::test]
 async fn a_full_stream_refuses_and_drops_nothing() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         max_messages: Some(10),
-        ..config()
+        ..one()
     };
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
     for key in 0..10 {
         producer.add(&key.to_string(), "first").await.unwrap();
     }
@@ -307,7 +276,7 @@ async fn a_full_disk_refuses() {
     let Some(server) = Server::start_with("max_file_store: 1000000").await else {
         return;
     };
-    let config = config();
+    let config = one();
     create(&server.client().await, &config).await.unwrap();
     let producer = Producer::new(server.client().await, &config).unwrap();
     let mut stored = 0;
@@ -350,7 +319,7 @@ async fn an_add_without_a_stream_names_it_and_does_not_wait_long() {
         return;
     };
     let client = server.client().await;
-    let config = config();
+    let config = one();
     let producer = Producer::new(client.clone(), &config).unwrap();
     let impatient = producer.clone().patience(Duration::from_millis(300));
     let error = impatient.add("a/b", "").await.unwrap_err();
@@ -398,38 +367,17 @@ async fn a_server_without_jetstream_is_named() {
     }
 }
 
-#[tokio::test]
-async fn a_stream_of_dead_letters_with_another_subject_is_refused() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
-    let client = server.client().await;
-    let with = |subject: &str| Config {
-        dead_letters: Some(subject.into()),
-        ..Config::default()
-    };
-    create(&client, &with("dead")).await.unwrap();
-    create(&client, &with("dead")).await.unwrap();
-    let error = create(&client, &with("gone")).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        r#"subjects (dead_letters) of the stream WORK-dead is ["dead"], and the configuration has ["gone"]"#
-    );
-}
-
 /// N1: an add that the server has stored, and whose confirmation was lost, is not stored twice; one that was lost is
 /// published again.
 #[tokio::test]
 async fn adds_go_through_a_restart_of_the_server() {
-    let Some(mut server) = Server::start().await else {
-        return;
-    };
     let config = Config {
         coalesce: Coalesce::Never,
-        ..config()
+        ..one()
     };
-    create(&server.client().await, &config).await.unwrap();
-    let producer = Producer::new(server.client().await, &config).unwrap();
+    let Some((mut server, _, producer)) = created(&config).await else {
+        return;
+    };
     let adding = tokio::spawn(async move {
         let batch = (0..20_000).map(|n| (format!("key-{}", n % 10), n.to_string()));
         producer.add_batch(batch).await
@@ -461,7 +409,7 @@ async fn a_delayed_message_comes_into_its_partition_and_the_last_one_wins() {
             stream: format!("{coalesce:?}"),
             subject: format!("{coalesce:?}"),
             coalesce,
-            ..config()
+            ..one()
         };
         create(&server.client().await, &config).await.unwrap();
         let producer = Producer::new(server.client().await, &config).unwrap();

@@ -2,19 +2,19 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::future::ready;
 use std::time::Duration;
 
 use async_nats::jetstream::{self, Context};
-use futures_util::StreamExt;
 use keyqueue_nats::{Coalesce, Config, Error, Fleet, Producer, create, repartition};
 use servers::Proxy;
 use servers::nats::{Server, streams_of};
 use servers::until;
 use tokio::time::{sleep, timeout};
 
-use common::{Log, Replica, Swallow, config, created, drained, keys, messages, one, seen, stored};
+use common::{
+    Log, Replica, Swallow, config, created, drained, keys, messages, one, payloads, seen, stored,
+    through,
+};
 
 /// The old streams that are there take no new messages.
 async fn none_is_open(context: &Context, old: &Config, many: usize) {
@@ -116,10 +116,6 @@ async fn create_closes_no_streams_that_it_has_not_made() {
 /// N1, N4, N7: the change is killed again and again. Producers go over from the old number to the new one, and so do replicas.
 #[tokio::test]
 async fn the_number_of_partitions_is_changed_by_a_command_that_is_killed() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
-    let client = server.client().await;
     let old = Config {
         coalesce: Coalesce::Never,
         ..config()
@@ -128,7 +124,9 @@ async fn the_number_of_partitions_is_changed_by_a_command_that_is_killed() {
         partitions: 7,
         ..old.clone()
     };
-    create(&client, &old).await.unwrap();
+    let Some((server, client, producer)) = created(&old).await else {
+        return;
+    };
     let log = Log::default();
     let before = Replica::logging(&server, &old, "before", &log).await;
     let adding = tokio::spawn({
@@ -158,7 +156,6 @@ async fn the_number_of_partitions_is_changed_by_a_command_that_is_killed() {
     });
     until("some are delivered", async || seen(&log).len() > 100).await;
     // A delayed one is handled before the old streams are deleted.
-    let producer = Producer::new(client.clone(), &old).unwrap();
     let delay = Duration::from_secs(1);
     producer.add_after("later", "", delay).await.unwrap();
 
@@ -211,13 +208,7 @@ async fn the_number_of_partitions_is_changed_by_a_command_that_is_killed() {
             .iter()
             .all(|seen| Some(seen.fence.epoch) > highest)
     );
-    let mut rounds = BTreeMap::<_, Vec<String>>::new();
-    for delivery in seen {
-        rounds
-            .entry(delivery.key)
-            .or_default()
-            .extend(delivery.payloads);
-    }
+    let rounds = payloads(&log);
     let wanted: Vec<String> = (0..60).map(|round| round.to_string()).collect();
     for key in 0..20 {
         assert_eq!(rounds[&format!("key-{key}")], wanted, "each once, in order");
@@ -238,15 +229,6 @@ async fn a_change_needs_a_fleet() {
     };
     let bad = repartition(&client, &bad).await.unwrap_err();
     assert!(matches!(bad, Error::Config { .. }), "{bad:?}");
-}
-
-async fn names(context: &Context) -> Vec<String> {
-    let names = context.stream_names();
-    let names = names.map(Result::unwrap);
-    names
-        .filter(|name| ready(name.starts_with("WORK-") && !name.ends_with("dead")))
-        .collect()
-        .await
 }
 
 /// A change of the number of partitions with another `coalesce` deletes nothing.
@@ -311,10 +293,7 @@ async fn a_change_that_was_killed_at_its_end_and_one_back() {
     repartition(&client, &with(2)).await.unwrap();
     let producer = Producer::new(client.clone(), &with(2)).unwrap();
     let producer = producer.patience(Duration::from_secs(3));
-    let batch = (0..50).map(|key| (format!("key-{key}"), String::new()));
-    let refused = producer.add_batch(batch).await.into_iter();
-    let refused: Vec<_> = refused.filter_map(Result::err).collect();
-    assert!(refused.is_empty(), "{refused:?}");
+    stored(&producer, keys("key", 50)).await;
     let log = Log::default();
     let replica = Replica::logging(&server, &with(2), "a", &log).await;
     drained(&server, &with(2)).await;
@@ -332,14 +311,12 @@ async fn a_change_that_wakes_late_deletes_nothing() {
     producer.add("key", "").await.unwrap();
     let proxy = Proxy::start(server.url()).await.unwrap();
     let late = tokio::spawn({
-        let client = async_nats::connect(proxy.address().to_string())
-            .await
-            .unwrap();
-        let new = with(3);
+        let (client, new) = (through(&proxy).await, with(3));
         async move { repartition(&client, &new).await }
     });
     until("it drains", async || {
-        names(&context).await.contains(&"WORK-3-2".to_owned())
+        let names = streams_of(&context, "WORK").await.unwrap();
+        names.contains(&"WORK-3-2".to_owned())
     })
     .await;
     sleep(Duration::from_secs(1)).await;

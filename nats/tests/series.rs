@@ -1,12 +1,15 @@
 //! The series of a fleet: those of its page, of the dashboard and of the alerts are there.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+mod common;
 
-use keyqueue_nats::{Config, Fleet, Producer, create};
+use std::collections::BTreeSet;
+use std::future::ready;
+
+use keyqueue_nats::Config;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use servers::nats::Server;
 use servers::until;
+
+use common::{DONE, config, created, keys, replica, stored};
 
 /// The names of a text that begin with `keyqueue_nats_`.
 fn names(text: &str) -> BTreeSet<String> {
@@ -19,26 +22,16 @@ fn names(text: &str) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn the_dashboard_asks_for_series_that_a_fleet_has() {
-    let Some(server) = Server::start().await else {
-        return;
-    };
     let exporter = PrometheusBuilder::new().install_recorder().unwrap();
-    let client = server.client().await;
     let config = Config {
         partitions: 2,
-        lease: Duration::from_secs(2),
-        ..Config::default()
+        ..config()
     };
-    create(&client, &config).await.unwrap();
-    let producer = Producer::new(client.clone(), &config).unwrap();
-    let fleet = Fleet::join(client, config, "a").await.unwrap();
-    let running = tokio::spawn({
-        let fleet = fleet.clone();
-        async move { fleet.run(4, |_| async {}).await }
-    });
-    for key in 0..10 {
-        producer.add(&key.to_string(), "").await.unwrap();
-    }
+    let Some((_server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let replica = replica(client, &config, "a", |_| ready(DONE)).await;
+    stored(&producer, keys("key", 10)).await;
     let acknowledged = r#"keyqueue_nats_acks_total{stream="WORK"} 10"#;
     until("the series count", async || {
         let text = exporter.render();
@@ -46,8 +39,9 @@ async fn the_dashboard_asks_for_series_that_a_fleet_has() {
             && text.contains(r#"keyqueue_nats_owned_partitions{stream="WORK"} 2"#)
     })
     .await;
-    fleet.leave(Duration::from_secs(5)).await;
-    running.await.unwrap().unwrap();
+    // The queue inside reports as long as there is a handle.
+    let _fleet = replica.fleet.clone();
+    replica.leave().await;
     let text = exporter.render();
     let exported = names(&text);
     let mut asked = names(include_str!("../dashboard.json"));

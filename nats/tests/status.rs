@@ -5,13 +5,11 @@ mod common;
 use std::time::Duration;
 
 use keyqueue_nats::status::{Partition, SessionState, Status};
-use keyqueue_nats::{
-    Coalesce, Config, Error, Outcome, Producer, Verdict, create, dead_letter, repartition, status,
-};
+use keyqueue_nats::{Coalesce, Config, Error, Outcome, Verdict, dead_letter, repartition, status};
 use servers::nats::Server;
 use servers::until;
 
-use common::{Replica, config, drained};
+use common::{Replica, config, created, drained};
 
 fn with_letters() -> Config {
     Config {
@@ -19,13 +17,6 @@ fn with_letters() -> Config {
         max_retries: Some(1),
         ..config()
     }
-}
-
-async fn start(config: &Config) -> Option<(Server, async_nats::Client)> {
-    let server = Server::start().await?;
-    let client = server.client().await;
-    create(&client, config).await.unwrap();
-    Some((server, client))
 }
 
 /// A replica whose handler gives up keys with `bad`, fails those with `fail`, and keeps those with `slow`.
@@ -53,7 +44,7 @@ fn sum(status: &Status, of: impl Fn(&Partition) -> u64) -> u64 {
 #[tokio::test]
 async fn a_status_has_owners_lag_failures_and_dead_letters() {
     let config = with_letters();
-    let Some((server, client)) = start(&config).await else {
+    let Some((server, client, producer)) = created(&config).await else {
         return;
     };
     let empty = status(&client, &config).await.unwrap();
@@ -67,7 +58,6 @@ async fn a_status_has_owners_lag_failures_and_dead_letters() {
             .all(|partition| of(partition) == (true, Some(0)))
     );
 
-    let producer = Producer::new(client.clone(), &config).unwrap();
     for key in ["bad-1", "fail-1", "fail-2", "slow-1", "slow-2", "good"] {
         producer.add(key, "x").await.unwrap();
     }
@@ -116,10 +106,9 @@ async fn a_status_has_owners_lag_failures_and_dead_letters() {
 #[tokio::test]
 async fn a_status_follows_a_change_of_the_number_of_partitions() {
     let config = config();
-    let Some((server, client)) = start(&config).await else {
+    let Some((server, client, producer)) = created(&config).await else {
         return;
     };
-    let producer = Producer::new(client.clone(), &config).unwrap();
     producer.add("key", "x").await.unwrap();
     let new = Config {
         partitions: 7,
@@ -165,10 +154,9 @@ async fn letters_are_listed_put_back_and_dropped() {
         coalesce: Coalesce::Never,
         ..with_letters()
     };
-    let Some((server, client)) = start(&config).await else {
+    let Some((server, client, producer)) = created(&config).await else {
         return;
     };
-    let producer = Producer::new(client.clone(), &config).unwrap();
     let first = replica(&server, &config, "first").await;
     for number in 0..12 {
         producer

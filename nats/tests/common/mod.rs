@@ -108,6 +108,15 @@ pub(crate) fn payloads(log: &Log) -> BTreeMap<String, Vec<String>> {
     payloads
 }
 
+/// The same of payloads that are numbers.
+pub(crate) fn numbers(log: &Log) -> BTreeMap<String, Vec<usize>> {
+    let parse = |payload: String| payload.parse().unwrap();
+    let payloads = payloads(log).into_iter();
+    payloads
+        .map(|(key, of)| (key, of.into_iter().map(parse).collect()))
+        .collect()
+}
+
 /// A replica that runs in a task.
 pub(crate) struct Replica {
     pub(crate) fleet: Fleet,
