@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use keyqueue_nats::status::{Partition, SessionState, Status};
@@ -9,7 +10,7 @@ use keyqueue_nats::{Coalesce, Config, Error, Outcome, Verdict, dead_letter, repa
 use servers::nats::Server;
 use servers::until;
 
-use common::{Replica, config, created, drained};
+use common::{Replica, config, created, drained, stored};
 
 fn with_letters() -> Config {
     Config {
@@ -51,12 +52,8 @@ async fn a_status_has_owners_lag_failures_and_dead_letters() {
     assert_eq!((empty.partitions.len(), empty.unowned()), (4, 4));
     assert_eq!((empty.changes_to, empty.dead_letters), (None, Some(0)));
     let of = |partition: &Partition| (partition.owner.is_none(), partition.messages);
-    assert!(
-        empty
-            .partitions
-            .iter()
-            .all(|partition| of(partition) == (true, Some(0)))
-    );
+    let mut partitions = empty.partitions.iter();
+    assert!(partitions.all(|partition| of(partition) == (true, Some(0))));
 
     for key in ["bad-1", "fail-1", "fail-2", "slow-1", "slow-2", "good"] {
         producer.add(key, "x").await.unwrap();
@@ -75,10 +72,8 @@ async fn a_status_has_owners_lag_failures_and_dead_letters() {
     .await;
     for partition in &now.partitions {
         let owner = partition.owner.as_ref().unwrap();
-        assert_eq!(
-            (&*owner.replica, owner.session_state),
-            ("first", SessionState::Live)
-        );
+        assert_eq!(owner.replica, "first");
+        assert_eq!(owner.session_state, SessionState::Live);
         assert!(owner.session.starts_with("first.") && owner.renewed_ago < Some(config.lease));
         let consumer = &partition.consumer.as_ref().unwrap().name;
         let epoch = partition.epoch.unwrap();
@@ -138,13 +133,10 @@ async fn a_status_needs_a_fleet() {
     };
     let client = server.client().await;
     let missing = status(&client, &config()).await.unwrap_err();
-    assert!(
-        missing.to_string().contains("which `create` makes"),
-        "{missing}"
-    );
-    let missing = dead_letter::list(&client, &config(), 0, 1)
-        .await
-        .unwrap_err();
+    let said = missing.to_string();
+    assert!(said.contains("which `create` makes"), "{said}");
+    let missing = dead_letter::list(&client, &config(), 0, 1).await;
+    let missing = missing.unwrap_err();
     assert!(matches!(missing, Error::Server { .. }), "{missing}");
 }
 
@@ -158,18 +150,12 @@ async fn letters_are_listed_put_back_and_dropped() {
         return;
     };
     let first = replica(&server, &config, "first").await;
-    for number in 0..12 {
-        producer
-            .add(&format!("bad/{number}"), format!("payload {number}"))
-            .await
-            .unwrap();
-    }
+    let batch = (0..12).map(|number| (format!("bad/{number}"), format!("payload {number}")));
+    stored(&producer, batch).await;
     drained(&server, &config).await;
     first.leave().await;
-    assert_eq!(
-        dead_letter::count(&client, &config).await.unwrap(),
-        Some(12)
-    );
+    let count = async || dead_letter::count(&client, &config).await.unwrap();
+    assert_eq!(count().await, Some(12));
 
     let (mut after, mut seen) = (0, Vec::new());
     loop {
@@ -180,63 +166,34 @@ async fn letters_are_listed_put_back_and_dropped() {
         seen.extend(page);
     }
     assert_eq!(seen.len(), 12);
-    let mut keys: Vec<_> = seen
-        .iter()
-        .map(|letter| letter.key.as_deref().unwrap())
-        .collect();
-    keys.sort_unstable();
-    keys.dedup();
+    let keys: BTreeSet<_> = seen.iter().map(|letter| &letter.key).collect();
     assert_eq!(keys.len(), 12);
     let one = &seen[3];
     let key = one.key.as_deref().unwrap();
-    assert_eq!(
-        (one.error.clone(), one.attempts),
-        (format!("no such thing: {key}"), 1)
-    );
+    assert_eq!(one.error, format!("no such thing: {key}"));
+    assert_eq!(one.attempts, 1);
     assert_eq!(one.payload, format!("payload {}", &key[4..]));
     assert!(one.time.elapsed().unwrap() < Duration::from_secs(600));
-    let got = dead_letter::get(&client, &config, one.sequence)
-        .await
-        .unwrap();
-    assert_eq!(got.as_ref(), Some(one));
+    let get = async |of: u64| dead_letter::get(&client, &config, of).await.unwrap();
+    assert_eq!(get(one.sequence).await.as_ref(), Some(one));
 
     // The number of partitions is that of the fleet, whatever the caller's configuration has.
     let other = Config {
         partitions: 9,
         ..config.clone()
     };
-    assert!(
-        dead_letter::put_back(&client, &other, one.sequence)
-            .await
-            .unwrap()
-    );
-    assert!(
-        !dead_letter::put_back(&client, &other, one.sequence)
-            .await
-            .unwrap()
-    );
+    for was_there in [true, false] {
+        let put_back = dead_letter::put_back(&client, &other, one.sequence).await;
+        assert_eq!(put_back.unwrap(), was_there);
+    }
     let now = status(&client, &config).await.unwrap();
     assert_eq!(sum(&now, |of| of.messages.unwrap()), 1);
-    assert!(
-        dead_letter::drop_letter(&client, &config, seen[4].sequence)
-            .await
-            .unwrap()
-    );
-    assert!(
-        !dead_letter::drop_letter(&client, &config, seen[4].sequence)
-            .await
-            .unwrap()
-    );
-    assert_eq!(
-        dead_letter::get(&client, &config, seen[4].sequence)
-            .await
-            .unwrap(),
-        None
-    );
-    assert_eq!(
-        dead_letter::count(&client, &config).await.unwrap(),
-        Some(10)
-    );
+    for was_there in [true, false] {
+        let dropped = dead_letter::drop_letter(&client, &config, seen[4].sequence).await;
+        assert_eq!(dropped.unwrap(), was_there);
+    }
+    assert_eq!(get(seen[4].sequence).await, None);
+    assert_eq!(count().await, Some(10));
 
     // A call that another one is faster than has also added the message.
     let sequence = seen[5].sequence;
@@ -249,10 +206,8 @@ async fn letters_are_listed_put_back_and_dropped() {
     assert_eq!(u64::from(one.unwrap()) + u64::from(other.unwrap()), added);
 
     // A message that no replica has sent has no key.
-    client
-        .publish("work-dead", "stranger".into())
-        .await
-        .unwrap();
+    let published = client.publish("work-dead", "stranger".into()).await;
+    published.unwrap();
     client.flush().await.unwrap();
     let mut strangers = Vec::new();
     until("it is stored", async || {
@@ -260,10 +215,7 @@ async fn letters_are_listed_put_back_and_dropped() {
         !strangers.is_empty()
     })
     .await;
-    assert_eq!(
-        (strangers[0].key.as_deref(), strangers[0].attempts),
-        (None, 0)
-    );
+    assert_eq!((&strangers[0].key, strangers[0].attempts), (&None, 0));
     let refused = dead_letter::put_back(&client, &config, strangers[0].sequence).await;
     assert!(matches!(refused, Err(Error::Key { .. })), "{refused:?}");
 }
