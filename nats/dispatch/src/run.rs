@@ -1,11 +1,9 @@
 //! `dispatch run`: everything on one machine, with a replica that is killed in the middle.
 
-use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use keyqueue_nats::Config;
 use servers::nats::Servers;
 use tokio::signal::unix::{SignalKind, signal};
@@ -13,6 +11,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::lab::Lab;
 use crate::receiver::Behaviour;
+
+/// How often it is told what the receiver has seen.
+const SHOW: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -48,8 +49,8 @@ pub async fn run(options: Options) -> Result<()> {
         lab.servers.addresses()
     );
     let mut producer = lab.produce(options.messages, options.endpoints, options.seconds)?;
-    let bar = progress();
     let began = Instant::now();
+    let mut show_at = began + SHOW;
     let half = Duration::from_secs(options.seconds) / 2;
     let mut killed = false;
     loop {
@@ -61,16 +62,18 @@ pub async fn run(options: Options) -> Result<()> {
             killed = true;
             lab.kill("b").await?;
             lab.join("d", None)?;
-            bar.suspend(|| {
-                println!("replica b is killed (SIGKILL): its partitions move when its lease of 3 s has run out");
-                println!("replica d joins");
-            });
+            println!(
+                "replica b is killed (SIGKILL): its partitions move when its lease of 3 s has run out"
+            );
+            println!("replica d joins");
         }
-        show(&lab, &bar).await?;
+        if Instant::now() >= show_at {
+            show(&lab).await?;
+            show_at += SHOW;
+        }
         sleep(Duration::from_millis(200)).await;
     }
     let verdict = lab.check().await?;
-    bar.finish_and_clear();
     println!("{verdict}");
     for name in lab.running() {
         ensure!(lab.terminate(&name).await?, "replica {name} did not leave");
@@ -96,24 +99,11 @@ pub async fn server(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A line that changes, on a terminal only.
-fn progress() -> ProgressBar {
-    if !stdout().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
-    ProgressBar::new_spinner()
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
-}
-
-async fn show(lab: &Lab, bar: &ProgressBar) -> Result<()> {
+async fn show(lab: &Lab) -> Result<()> {
     let report = lab.report().await?;
     let calls: usize = report.values().map(Vec::len).sum();
     let left = lab.left().await?;
-    bar.set_message(format!(
-        "{} endpoints called {calls} times, {left} messages wait",
-        report.len()
-    ));
-    bar.tick();
+    let endpoints = report.len();
+    println!("{endpoints} endpoints called {calls} times, {left} messages wait");
     Ok(())
 }

@@ -137,26 +137,7 @@ async fn pause() -> Result<()> {
     Ok(())
 }
 
-/// N5: a replica that gets SIGTERM hands over, and repeats nothing.
-#[tokio::test]
-async fn term() -> Result<()> {
-    let _machine = MACHINE.lock().await;
-    let Some(mut lab) = started(config(), work(10), &["a", "b"]).await? else {
-        return Ok(());
-    };
-    let producer = lab.produce(8000, 1000, 8)?;
-    working(&lab, "b").await?;
-    let began = Instant::now();
-    assert!(lab.terminate("b").await?, "it succeeds");
-    println!("term: the replica has left after {:?}", began.elapsed());
-    stored(producer).await?;
-    let verdict = lab.check().await?;
-    sound("term", &verdict);
-    assert_eq!((verdict.repeated, verdict.cut), (0, 0));
-    Ok(())
-}
-
-/// N5: replicas join and leave under load.
+/// N5: replicas join under load, and leave by SIGTERM: they hand over, and repeat nothing.
 #[tokio::test]
 async fn rebalance() -> Result<()> {
     let _machine = MACHINE.lock().await;
