@@ -409,9 +409,9 @@ pub(crate) fn is_guilty(deaths: u32, config: &Config) -> bool {
 /// Notes the epoch of a partition, which has to be the highest one.
 pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats::Error> {
     let Fence { partition, epoch } = fence;
-    let key = epoch_of(&shared.config, partition);
-    let subject = format!("{}{key}", shared.counts.prefix);
-    let (highest, revision) = match last(&shared.counts, &subject).await? {
+    let (counts, key) = (&shared.counts, epoch_of(&shared.config, partition));
+    let subject = format!("{}{key}", counts.prefix);
+    let (highest, revision) = match last(counts, &subject).await? {
         Some(record) => {
             let text = std::str::from_utf8(&record.payload)?;
             // It is empty if somebody has deleted the record.
@@ -423,10 +423,8 @@ pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats
     if highest > epoch {
         return Err(Higher(highest).into());
     }
-    let note = shared
-        .counts
-        .update(key, epoch.to_string().into(), revision);
-    note.await?;
+    let text = epoch.to_string();
+    counts.update(key, text.into(), revision).await?;
     Ok(())
 }
 

@@ -162,12 +162,13 @@ fn name(partitions: u16, key: &Key) -> String {
     }
 }
 
-/// `None`: another record, or one of another number of partitions.
+/// `None`: another record, or one of another number of partitions, or of a partition beyond it.
 fn parse(partitions: u16, name: &str) -> Option<Key> {
     let (of, rest) = name.split_once('.')?;
-    let key = key(rest).filter(|_| of == partitions.to_string())?;
-    let is_none = matches!(key, Key::Partition(partition) if partition >= partitions);
-    (!is_none).then_some(key)
+    match key(rest).filter(|_| of == partitions.to_string())? {
+        Key::Partition(partition) if partition >= partitions => None,
+        key => Some(key),
+    }
 }
 
 /// The key of a record by its name without the number of partitions.
