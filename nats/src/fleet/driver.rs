@@ -177,11 +177,9 @@ impl Driver {
         let until = self.member.may_begin_until();
         self.shared.lease.set(until);
         let left = until.saturating_sub(now);
-        self.shared.series.lease_left.set(left);
-        self.shared
-            .series
-            .memory
-            .set(self.shared.memory.held() as f64);
+        let series = &self.shared.series;
+        series.lease_left.set(left);
+        series.memory.set(self.shared.memory.held() as f64);
         self.tell_waits(now);
     }
 
