@@ -132,6 +132,17 @@ fn a_queue_that_is_shut_down_neither_compares_nor_makes_a_key() {
     );
 }
 
+#[test] // V6
+fn a_key_that_hashes_differently_or_is_not_equal_is_right_all_the_same() {
+    let (queue, _) = lists();
+    for number in 0..2 {
+        let entry = queue.entry_with("other", |_| false, || ("key".to_owned(), 1));
+        entry.put(vec![number]);
+    }
+    assert_eq!(queue.put(("key".to_owned(), 1), vec![2]), Added::Merged);
+    assert_eq!(deliveries(&queue), [(1, vec![0, 1, 2])]);
+}
+
 #[test] // V6 V4
 fn a_key_whose_making_panics_adds_nothing() {
     let (queue, _) = lists();
