@@ -40,7 +40,7 @@ export RUST_BACKTRACE=0
 # Many times slower than usual. And the races of `waiting` hand the processor to and fro: beside eight busy
 # programs on two cores it took 74 s instead of 4 with the same 4 s of processor time, no hang.
 export KEYQUEUE_TEST_PATIENCE=${KEYQUEUE_TEST_PATIENCE:-10}
-# The one limits the address space, of which sanitizers need terabytes, and the other leaks.
+# The first limits the address space, of which sanitizers need terabytes. The second leaks on purpose.
 skip=(--skip more_threads_than_can_be_started_are_refused_and_none_is_left)
 skip+=(--skip a_leaked_job_keeps_its_value_in_threads_and_loses_it_in_futures)
 packages=() targets=()

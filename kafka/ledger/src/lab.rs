@@ -172,12 +172,15 @@ impl Lab {
 
     /// SIGTERM. Waits for the end of the member, and returns what it says.
     pub fn end(&mut self, name: &str) -> Result<String> {
+        let limit = Duration::from_secs(60);
+        let end = Instant::now() + limit * rig::patience();
         // One that has just been started would be killed by it.
         while !self.handles_term(name)? {
+            ensure!(Instant::now() < end, "{name} does not begin");
             sleep(Duration::from_millis(5));
         }
         self.signal(name, Signal::TERM)?;
-        self.ended(name, Duration::from_secs(60))
+        self.ended(name, limit)
     }
 
     /// Waits until a member has ended by itself or is told to, and returns what it says.

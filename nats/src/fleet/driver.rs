@@ -237,9 +237,10 @@ impl Driver {
                     self.shared.tell(Event::Lost(fence));
                 }
             }
-            Action::Suspended => self.shared.tell(Event::Suspended {
-                reason: self.bucket.trouble().clone(),
-            }),
+            Action::Suspended => {
+                let reason = self.bucket.trouble().clone();
+                self.shared.tell(Event::Suspended { reason });
+            }
             Action::Resumed => self.shared.tell(Event::Resumed),
             Action::Left => self.left = true,
         }
