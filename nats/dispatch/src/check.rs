@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
+use std::num::NonZero;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use keyqueue_nats::Coalesce;
@@ -70,6 +72,11 @@ const UNACKNOWLEDGED: u64 = 1_000_000_000;
 /// How long a call takes at most to reach the receiver, in nanoseconds: much less than a process is stopped.
 const ARRIVING: u64 = 1_000_000_000;
 
+/// The threads of a replica on which deliveries begin: as many as tokio starts.
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
 /// What happened. `violations` should be empty.
 #[derive(Debug, Default)]
 pub struct Verdict {
@@ -84,6 +91,8 @@ pub struct Verdict {
     pub cut: usize,
     /// Overlaps with a call of a process that was stopped or killed meanwhile, which has the lower fence.
     pub excused: usize,
+    /// Beginnings of a process that was stopped before it could write them down, which has the lower epoch.
+    pub late: usize,
     /// Calls of an older message than one of a replica that was stopped or killed before its acknowledgement was sent,
     /// under a lower fence.
     pub unacknowledged: usize,
@@ -105,7 +114,8 @@ impl Verdict {
             let heard = heard.get(endpoint).map_or(&[][..], Vec::as_slice);
             verdict.check_order(endpoint, calls, evidence.disturbed, heard);
         }
-        verdict.check_beginnings(evidence.directory)?;
+        let beginnings = beginnings(evidence.directory)?;
+        verdict.check_beginnings(beginnings, evidence.disturbed, threads());
         Ok(verdict)
     }
 
@@ -231,21 +241,38 @@ impl Verdict {
         }
     }
 
-    /// No replica began a delivery of a partition after another one has begun one under a higher epoch.
-    fn check_beginnings(&mut self, directory: &Path) -> Result<()> {
-        let mut beginnings = beginnings(directory)?;
+    /// No replica began a delivery of a partition after another one has begun one under a higher epoch; but for one in each thread of
+    /// a process that was stopped after it had looked at its lease, and before it wrote the beginning down.
+    fn check_beginnings(
+        &mut self,
+        mut beginnings: Vec<Beginning>,
+        disturbed: &Disturbed,
+        threads: usize,
+    ) {
         beginnings.sort_unstable();
-        let mut highest = BTreeMap::new();
-        for (at, partition, epoch) in beginnings {
+        let (mut highest, mut late) = (BTreeMap::new(), BTreeMap::new());
+        for Beginning {
+            at,
+            partition,
+            epoch,
+            replica,
+        } in beginnings
+        {
             let highest = highest.entry(partition).or_insert(epoch);
             if epoch < *highest {
-                self.violations.push(format!(
-                    "partition {partition}: begun under {epoch} after {highest}, at {at}"
-                ));
+                let was_stopped = disturbed.get(&replica).is_some_and(|stopped| *stopped < at);
+                let late: &mut usize = late.entry(replica).or_default();
+                *late += 1;
+                if was_stopped && *late <= threads {
+                    self.late += 1;
+                } else {
+                    self.violations.push(format!(
+                        "partition {partition}: begun under {epoch} after {highest}, at {at}"
+                    ));
+                }
             }
             *highest = epoch.max(*highest);
         }
-        Ok(())
     }
 }
 
@@ -269,15 +296,27 @@ fn heard(directory: &Path) -> Result<BTreeMap<String, Vec<Heard>>> {
     Ok(heard)
 }
 
-/// Time, partition and epoch of each beginning that the replicas have written down.
-pub fn beginnings(directory: &Path) -> Result<Vec<(u64, u64, u64)>> {
+/// A beginning that a replica has written down.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Beginning {
+    pub at: u64,
+    pub partition: u64,
+    pub epoch: u64,
+    pub replica: String,
+}
+
+pub fn beginnings(directory: &Path) -> Result<Vec<Beginning>> {
     let mut beginnings = Vec::new();
-    for (_, log) in logs(directory)? {
+    for (replica, log) in logs(directory)? {
         for line in log.lines().filter(|line| !line.starts_with("heard ")) {
             let mut numbers = line.split(' ').map(str::parse::<u64>);
             let mut next = || numbers.next().context("three numbers");
-            let (partition, epoch, at) = (next()??, next()??, next()??);
-            beginnings.push((at, partition, epoch));
+            beginnings.push(Beginning {
+                partition: next()??,
+                epoch: next()??,
+                at: next()??,
+                replica: replica.clone(),
+            });
         }
     }
     Ok(beginnings)
@@ -307,8 +346,14 @@ impl fmt::Display for Verdict {
         )?;
         writeln!(
             f,
-            "{} failed, {} cut off, {} refused for their fence, {} repeated, {} overlaps with stopped processes, {} older after unacknowledged",
-            self.failed, self.cut, self.fenced, self.repeated, self.excused, self.unacknowledged
+            "{} failed, {} cut off, {} refused for their fence, {} repeated, {} overlaps with stopped processes, {} begun by them, {} older after unacknowledged",
+            self.failed,
+            self.cut,
+            self.fenced,
+            self.repeated,
+            self.excused,
+            self.late,
+            self.unacknowledged
         )?;
         for violation in self.violations.iter().take(20) {
             writeln!(f, "VIOLATION {violation}")?;
@@ -400,5 +445,27 @@ mod tests {
         assert_eq!(order(&calls(2), &killed(2000)).violations.len(), 1);
         assert_eq!(order(&calls(1), &killed(500)).violations.len(), 1);
         assert_eq!(order(&calls(2), &Disturbed::new()).violations.len(), 1);
+    }
+
+    #[test]
+    fn one_late_beginning_in_each_thread_of_a_process_that_was_stopped_is_excused() {
+        let begun = |replica: &str, epoch, at| Beginning {
+            at,
+            partition: 0,
+            epoch,
+            replica: replica.to_owned(),
+        };
+        let stopped = |at| Disturbed::from([("a".to_owned(), at)]);
+        let late = |count: u64, disturbed: &Disturbed| {
+            let of_a = (0..=count).map(|n| begun("a", 1, if n == 0 { 0 } else { 20 + n }));
+            let mut verdict = Verdict::default();
+            let all = of_a.chain([begun("b", 2, 10)]).collect();
+            verdict.check_beginnings(all, disturbed, 2);
+            (verdict.late, verdict.violations.len())
+        };
+        assert_eq!(late(2, &stopped(5)), (2, 0));
+        assert_eq!(late(3, &stopped(5)), (2, 1));
+        assert_eq!(late(1, &stopped(30)), (0, 1));
+        assert_eq!(late(1, &Disturbed::new()), (0, 1));
     }
 }

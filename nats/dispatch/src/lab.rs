@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::check::{self, Dead, Disturbed, Evidence, Verdict};
+use crate::check::{self, Beginning, Dead, Disturbed, Evidence, Verdict};
 use crate::clock;
 use crate::receiver::{Behaviour, Report};
 
@@ -257,7 +257,7 @@ impl Lab {
     /// When each partition's deliveries have begun, on the machine's clock.
     pub fn beginnings(&self) -> Result<BTreeMap<u64, Vec<u64>>> {
         let mut begun = BTreeMap::<_, Vec<u64>>::new();
-        for (at, partition, _) in check::beginnings(self.directory.path())? {
+        for Beginning { at, partition, .. } in check::beginnings(self.directory.path())? {
             begun.entry(partition).or_default().push(at);
         }
         Ok(begun)
