@@ -110,7 +110,8 @@ pub(crate) struct Load {
     pub(crate) given_up: Option<GivenUp>,
     /// A former owner may have died of the key, and no delivery of it has come to an end in this tenure.
     pub(crate) suspect: bool,
-    /// It was moved to the level of the queue that its failures give it. It may have come back to the other since, with a message.
+    /// It was moved to the level of the queue that its failures give it. It may have come back to the other since, with a later message: so
+    /// that it is tried, it is not moved again then.
     pub(crate) moved: bool,
 }
 
@@ -165,9 +166,12 @@ impl Load {
                 }
             }
             // The later one may be a key that was moved to another level, which a copy has overtaken.
-            Ordering::Equal => self.given_up = self.given_up.take().or(newer.given_up),
+            Ordering::Equal => {
+                self.given_up = self.given_up.take().or(newer.given_up);
+                self.moved = false;
+            }
             // It comes again.
-            Ordering::Greater => {}
+            Ordering::Greater => self.moved = false,
         }
         if held.map(|(made, _)| made) != new.map(|(made, _)| made) {
             // The stream was deleted and made again: what was in the former one is gone, and sequences begin anew.
@@ -291,7 +295,10 @@ mod tests {
             held.given_up = Some(given_up());
             (held.not_before, held.until_new) = (Some(Instant::now()), true);
             for sequence in [4, 5, 6] {
+                held.moved = true;
                 held.merge(load(&tenure, sequence, ""), coalesce, &acks);
+                // A copy's level is not that of its key.
+                assert_eq!(held.moved, sequence > 5);
                 let is_as_before = [held.given_up.is_some(), held.not_before.is_some()];
                 assert_eq!(is_as_before, [sequence < 6; 2], "{sequence}");
             }
