@@ -6,15 +6,16 @@ use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use keyqueue_nats::{Coalesce, Config, Error, Event, Fleet, Producer, create};
 use servers::nats::Server;
 use servers::until;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
 
 use common::{
-    DONE, Log, Replica, Seen, Swallow, config, count, created, drained, keys, logged, payloads,
-    replica, run, seen, stored, told,
+    DONE, Log, Replica, Seen, Swallow, config, count, created, drained, gated, keys, logged,
+    payloads, replica, run, seen, stored, told,
 };
 
 /// N5: a partition that moves between replicas that live repeats nothing.
@@ -195,6 +196,49 @@ async fn a_hand_over_has_a_limit_and_other_keys_go_on() {
     let left = a.fleet.leave(Duration::ZERO).await;
     assert_eq!(left.abandoned.len(), 1, "{left:?}");
     drained(&server, &config).await;
+    b.leave().await;
+}
+
+/// N5: a replica that leaves begins nothing in a partition that it has begun to hand over before.
+#[tokio::test]
+async fn a_replica_that_leaves_during_a_hand_over() {
+    let config = Config {
+        partitions: 2,
+        max_handover: Duration::from_secs(600),
+        ..config()
+    };
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
+    let (of_a, of_b, gate) = (Log::default(), Log::default(), watch::Sender::new(false));
+    let a = logged(server.client().await, &config, "a", &of_a, {
+        let slow = gated(&gate);
+        move |delivery| match delivery.key().starts_with("slow") {
+            true => slow(delivery),
+            false => ready(DONE).boxed(),
+        }
+    })
+    .await;
+    a.owns(2).await;
+    // Both partitions have a slow key.
+    stored(&producer, keys("slow", 6)).await;
+    until("they run", async || count(&of_a, "slow") == 6).await;
+    let b = Replica::logging(&server, &config, "b", &of_b).await;
+    // By then a has begun to hand over a partition.
+    sleep(Duration::from_secs(1)).await;
+    let leaves = tokio::spawn({
+        let fleet = a.fleet.clone();
+        async move { fleet.leave(Duration::from_secs(600)).await }
+    });
+    sleep(Duration::from_secs(1)).await;
+    stored(&producer, keys("quick", 20)).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(&of_a, "quick"), 0, "{:?}", seen(&of_a));
+    gate.send_replace(true);
+    let left = leaves.await.unwrap();
+    assert_eq!((left.handed_over, left.abandoned.len()), (2, 0));
+    drained(&server, &config).await;
+    assert_eq!((count(&of_b, "quick"), count(&of_b, "slow")), (20, 0));
     b.leave().await;
 }
 

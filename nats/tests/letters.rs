@@ -3,14 +3,21 @@
 mod common;
 
 use std::future::ready;
+use std::time::Duration;
 
 use async_nats::jetstream;
-use keyqueue_nats::{Delivery, Verdict};
+use futures_util::FutureExt;
+use keyqueue_nats::{Coalesce, Config, Delivery, Event, Verdict, create, dead_letter};
 use servers::until;
+use tokio::sync::watch;
+use tokio::time::sleep;
 
-use common::{DONE, Log, Swallow, consumers, count, created, keys, letters, logged, stored};
+use common::{
+    DONE, Log, Swallow, consumers, count, created, drained, gated, keys, letters, logged, seen,
+    stored, told,
+};
 
-/// N8: a crowd of them comes behind a healthy key, also after another consumer has sent copies of their messages.
+/// N8: a crowd of them comes behind a healthy key, also after another consumer has sent copies of their messages, and with the next owner.
 #[tokio::test]
 async fn a_crowd_that_is_given_up_at_its_first_try() {
     const CROWD: usize = 40;
@@ -31,7 +38,7 @@ async fn a_crowd_that_is_given_up_at_its_first_try() {
             _ => Verdict::GiveUp("bad".to_owned()),
         })
     };
-    let _replica = logged(proxy.client().await, &config, "a", &log, handler).await;
+    let replica = logged(proxy.client().await, &config, "a", &log, handler).await;
     stored(&producer, keys("poison", CROWD)).await;
     until("the letters are tried again", async || {
         letters() > CROWD + 8
@@ -65,11 +72,63 @@ async fn a_crowd_that_is_given_up_at_its_first_try() {
         info.is_ok_and(|info| info.delivered.consumer_sequence >= CROWD as u64)
     })
     .await;
-    let copies = letters();
-    until("each task is through with a letter", async || {
-        letters() > copies + 8
-    })
-    .await;
+    let each_task_has_tried_one = async || {
+        let before = letters();
+        until("each task is through with a letter", async || {
+            letters() > before + 8
+        })
+        .await;
+    };
+    each_task_has_tried_one().await;
     comes_first(2).await;
     assert_eq!(count(&log, "poison"), CROWD, "none is handled again");
+    replica.leave().await;
+    let _next = logged(proxy.client().await, &config, "b", &log, handler).await;
+    each_task_has_tried_one().await;
+    comes_first(3).await;
+}
+
+/// A handler that gives a key up has given up all the messages that it got, also if more of them have to be read again than come at once.
+#[tokio::test]
+async fn many_messages_that_are_given_up_in_one_delivery() {
+    let config = Config {
+        coalesce: Coalesce::Never,
+        window: 60,
+        ..letters()
+    };
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    context.delete_stream("WORK-dead").await.unwrap();
+    let (log, gate) = (Log::default(), watch::Sender::new(false));
+    let replica = logged(client.clone(), &config, "a", &log, {
+        let busy = gated(&gate);
+        move |delivery| match delivery.key() {
+            "bad" => ready(Verdict::GiveUp("bad".to_owned())).boxed(),
+            _ => busy(delivery),
+        }
+    })
+    .await;
+    let mut events = replica.fleet.events();
+    stored(&producer, keys("busy", 8)).await;
+    until("all tasks are busy", async || count(&log, "busy") == 8).await;
+    // Half of the window is read again at once.
+    stored(&producer, (0..40).map(|n| ("bad", n.to_string()))).await;
+    until("its messages are held", async || {
+        let name = consumers(&client).await.pop().unwrap_or_default();
+        let stream = context.get_stream("WORK-1-0").await.unwrap();
+        let info = stream.consumer_info(name).await;
+        info.is_ok_and(|info| info.delivered.consumer_sequence == 48)
+    })
+    .await;
+    sleep(Duration::from_millis(200)).await;
+    gate.send_replace(true);
+    let refused = |event| matches!(event, Event::DeadLetterRefused { .. }).then_some(());
+    told(&mut events, refused).await;
+    create(&client, &config).await.unwrap();
+    drained(&server, &config).await;
+    assert_eq!(count(&log, "bad"), 1, "{:?}", seen(&log));
+    let letters = dead_letter::count(&client, &config).await.unwrap();
+    assert_eq!(letters, Some(40));
 }

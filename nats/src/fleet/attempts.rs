@@ -38,7 +38,7 @@ use crate::{Config, Fence, key};
 /// How long a count is kept that nobody changes, beside the longest back-off and what the handler has asked for.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Of what the handler has asked for. The server counts nanoseconds.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub(super) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A key is given up only after its process has ended more often than this: all but two of these times it was alone.
 const DEATHS: u32 = 5;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -44,6 +44,8 @@ pub(super) struct Driver {
     handed_over: BTreeSet<Fence>,
     /// With the time at which the deadline is over.
     leaving: Option<(Instant, Leave)>,
+    /// Whether it leaves, for the hand-overs in progress.
+    leaves: watch::Sender<bool>,
     left: bool,
 }
 
@@ -58,6 +60,7 @@ impl Driver {
             waits: BTreeMap::new(),
             handed_over: BTreeSet::new(),
             leaving: None,
+            leaves: watch::Sender::new(false),
             left: false,
         }
     }
@@ -74,6 +77,7 @@ impl Driver {
                 }
             }
         }
+        self.forget_waits();
         let mut abandoned = BTreeSet::from_iter(self.shared.abandon());
         abandoned.extend(self.owned());
         if let Some((_, leave)) = self.leaving {
@@ -104,6 +108,7 @@ impl Driver {
                     let now = Instant::now();
                     let at = now.checked_add(leave.deadline).unwrap_or(now + YEAR);
                     self.leaving = Some((at, leave));
+                    self.leaves.send_replace(true);
                     Input::Leave
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
@@ -127,9 +132,7 @@ impl Driver {
     fn begin_again(&mut self) -> Duration {
         self.shared.abandon();
         self.shared.lease.set(Duration::ZERO);
-        std::mem::take(&mut self.waits)
-            .into_keys()
-            .for_each(|fence| self.shared.forget_stalled(fence));
+        self.forget_waits();
         self.tasks.abort_all();
         self.steps.clear();
         // Relaxed: a number. The new bucket's revisions may be lower: the watcher would never show this one.
@@ -142,6 +145,12 @@ impl Driver {
         });
         self.member = member(&self.shared);
         self.shared.config.lease
+    }
+
+    fn forget_waits(&mut self) {
+        for fence in std::mem::take(&mut self.waits).into_keys() {
+            self.shared.forget_stalled(fence);
+        }
     }
 
     /// Spawns the task that watches the bucket.
@@ -231,9 +240,9 @@ impl Driver {
             Action::HandOver { partition, epoch } => self.hand_over(Fence { partition, epoch }),
             Action::Lost { partition, epoch } => {
                 let fence = Fence { partition, epoch };
-                if let Some(owned) = self.shared.remove(fence) {
-                    owned.tenure.lose();
-                    owned.receiver.abort();
+                if let Some(owned) = self.shared.owned_of(fence) {
+                    owned.lose();
+                    self.shared.remove(fence);
                     self.shared.tell(Event::Lost(fence));
                 }
             }
@@ -266,25 +275,30 @@ impl Driver {
             return;
         };
         let shared = Arc::clone(&self.shared);
-        // A `Leave` has its own deadline for what runs.
-        let leaves = self.leaving.is_some();
+        let mut leaves = self.leaves.subscribe();
         self.steps.push(Box::pin(async move {
             let began = Instant::now();
             let Owned { tenure, receiver } = owned;
             let end = began + shared.config.max_handover;
-            // Other keys do not wait for a slow handler.
-            if !leaves {
-                let _ = timeout_at(end, tenure.outlast()).await;
+            // Other keys do not wait for a slow handler, unless the replica leaves.
+            tokio::select! {
+                biased;
+                _ = leaves.wait_for(|leaves| *leaves) => {}
+                _ = timeout_at(end, tenure.outlast()) => {}
             }
             receiver.abort();
             let limit = async {
-                sleep_until(end).await;
-                tenure.cancel();
+                tokio::select! {
+                    biased;
+                    // That has its own deadline for what runs.
+                    _ = leaves.wait_for(|leaves| *leaves) => {}
+                    () = sleep_until(end) => tenure.cancel(),
+                }
                 pending::<()>().await;
             };
             tokio::select! {
                 () = tenure.finish() => {}
-                () = limit, if !leaves => {}
+                () = limit => {}
             }
             if tenure.is_lost() {
                 return None;

@@ -1,6 +1,7 @@
 //! The value that a key carries in the queue: the messages that its next delivery covers.
 
 use std::cmp::Ordering;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::acks::Acks;
+use super::attempts::LONGEST;
 use super::room::Held;
 use super::tenure::Tenure;
 use crate::Coalesce;
@@ -92,6 +94,21 @@ pub(super) fn size(message: &StreamMessage) -> usize {
 pub(crate) struct GivenUp {
     pub(crate) error: String,
     pub(crate) attempts: u32,
+    /// The sequence of the last message of that delivery.
+    pub(crate) last: u64,
+}
+
+impl GivenUp {
+    /// Of a delivery of the first messages of this.
+    pub(super) fn new(error: String, attempts: u32, load: &Load, delivered: usize) -> Self {
+        GivenUp {
+            error,
+            attempts,
+            last: load.messages[..delivered]
+                .last()
+                .map_or(0, |last| last.sequence),
+        }
+    }
 }
 
 /// Messages of one key that are not acknowledged. Never empty.
@@ -110,8 +127,7 @@ pub(crate) struct Load {
     pub(crate) given_up: Option<GivenUp>,
     /// A former owner may have died of the key, and no delivery of it has come to an end in this tenure.
     pub(crate) suspect: bool,
-    /// It was moved to the level of the queue that its failures give it. It may have come back to the other since, with a later message: so
-    /// that it is tried, it is not moved again then.
+    /// It was put back at another level, so that what has come meanwhile is newer.
     pub(crate) moved: bool,
 }
 
@@ -131,7 +147,7 @@ impl Load {
 
     /// The key waits for this long, or with `until_new` until a new message comes.
     pub(crate) fn wait(&mut self, delay: Duration, until_new: bool) {
-        self.not_before = Instant::now().checked_add(delay);
+        self.not_before = Instant::now().checked_add(delay.min(LONGEST));
         self.until_new = until_new;
         self.park();
     }
@@ -144,7 +160,10 @@ impl Load {
     /// Merges what came later into this. A message that a later one stands for is acknowledged: the
     /// later one is in the stream, and not acknowledged, so the key is delivered again whatever
     /// happens here. Returns how many were acknowledged.
-    pub(crate) fn merge(&mut self, newer: Load, coalesce: Coalesce, acks: &Acks) -> usize {
+    pub(crate) fn merge(&mut self, mut newer: Load, coalesce: Coalesce, acks: &Acks) -> usize {
+        if newer.moved {
+            mem::swap(self, &mut newer);
+        }
         let epochs = (self.tenure.fence.epoch, newer.tenure.fence.epoch);
         if epochs.1 > epochs.0 {
             // The new consumer delivers again what this tenure had not acknowledged.
@@ -165,13 +184,8 @@ impl Load {
                     (self.not_before, self.until_new) = (None, false);
                 }
             }
-            // The later one may be a key that was moved to another level, which a copy has overtaken.
-            Ordering::Equal => {
-                self.given_up = self.given_up.take().or(newer.given_up);
-                self.moved = false;
-            }
             // It comes again.
-            Ordering::Greater => self.moved = false,
+            Ordering::Equal | Ordering::Greater => {}
         }
         if held.map(|(made, _)| made) != new.map(|(made, _)| made) {
             // The stream was deleted and made again: what was in the former one is gone, and sequences begin anew.
@@ -289,24 +303,24 @@ mod tests {
         let given_up = || GivenUp {
             error: String::new(),
             attempts: 1,
+            last: 5,
         };
         for coalesce in [Coalesce::Server, Coalesce::Client, Coalesce::Never] {
             let mut held = load(&tenure, 5, "");
             held.given_up = Some(given_up());
             (held.not_before, held.until_new) = (Some(Instant::now()), true);
             for sequence in [4, 5, 6] {
-                held.moved = true;
                 held.merge(load(&tenure, sequence, ""), coalesce, &acks);
-                // A copy's level is not that of its key.
-                assert_eq!(held.moved, sequence > 5);
                 let is_as_before = [held.given_up.is_some(), held.not_before.is_some()];
                 assert_eq!(is_as_before, [sequence < 6; 2], "{sequence}");
             }
-            let mut copy = load(&tenure, 5, "");
-            let mut moved = load(&tenure, 5, "");
-            moved.given_up = Some(given_up());
+            let mut copy = load(&tenure, 5, "copy");
+            let mut moved = load(&tenure, 5, "former");
+            (moved.given_up, moved.moved) = (Some(given_up()), true);
             copy.merge(moved, coalesce, &acks);
             assert!(copy.given_up.is_some());
+            // The former consumer takes no acknowledgement.
+            assert_eq!(replies(&copy), ["copy"]);
         }
     }
 

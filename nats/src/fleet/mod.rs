@@ -137,6 +137,14 @@ struct Owned {
     receiver: AbortHandle,
 }
 
+impl Owned {
+    /// Ends it without handing over.
+    fn lose(&self) {
+        self.tenure.lose();
+        self.receiver.abort();
+    }
+}
+
 impl Fleet {
     /// Checks the stream and the bucket against the configuration, and returns a handle. The replica
     /// takes part when [`run`](Self::run) is called.
@@ -418,8 +426,7 @@ impl Shared {
     fn abandon(&self) -> Vec<Fence> {
         let all = mem::take(&mut *self.owned());
         let end = |owned: Owned| {
-            owned.tenure.lose();
-            owned.receiver.abort();
+            owned.lose();
             owned.tenure.fence
         };
         let ended: Vec<Fence> = all.into_values().map(end).collect();

@@ -98,7 +98,6 @@ pub(super) async fn receive(
 
 async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Sender<u64>) {
     let mut higher = Some(higher);
-    let fence = tenure.fence;
     let mut connects = shared.connects.subscribe();
     let mut taken = Taken::default();
     let mut since = Instant::now();
@@ -110,14 +109,14 @@ async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Se
                 Ok(began) => began,
                 Err(_) => {
                     let doing = tenure.doing();
-                    shared.stalled(fence, Some(format!("no consumer for {LOOK:?}: {doing}")));
+                    shared.stalled_here(tenure, Some(format!("no consumer for {LOOK:?}: {doing}")));
                     began.await
                 }
             }
         };
         let reason = match began {
             Ok(consumer) => {
-                shared.stalled(fence, None);
+                shared.stalled_here(tenure, None);
                 let mut received = Received::default();
                 let put = |message| put(shared, tenure, &taken, message, &mut received);
                 let reason = tokio::select! {
@@ -142,7 +141,7 @@ async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Se
         };
         // `None`: the connection is new, which a lease survives or not.
         if reason.is_some() {
-            shared.stalled(fence, reason);
+            shared.stalled_here(tenure, reason);
         }
         sleep(PAUSE).await;
     }
@@ -341,7 +340,7 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: &PullConsumer) ->
             Some(left) => Some(format!("the consumer is paused for {left:.0?} more")),
             None => stands.then(|| format!("none of {} messages comes", info.num_pending)),
         };
-        shared.stalled(tenure.fence, reason);
+        shared.stalled_here(tenure, reason);
         if info.num_ack_pending > 0 && held == 0 {
             if lost == Some(delivered) {
                 return format!("{} messages were delivered to nobody", info.num_ack_pending);

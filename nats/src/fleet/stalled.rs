@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::Shared;
+use super::tenure::Tenure;
 use crate::{Event, Fence};
 
 impl Shared {
@@ -22,6 +23,15 @@ impl Shared {
         self.series.stalled.set(stalled.len() as f64);
         drop(stalled);
         self.tell(event);
+    }
+
+    /// The same of a partition that this replica owns. If it has lost it meanwhile, nothing of it is left.
+    pub(super) fn stalled_here(&self, tenure: &Tenure, reason: Option<String>) {
+        self.stalled(tenure.fence, reason);
+        // A tenure is lost before its partition is forgotten.
+        if tenure.is_lost() {
+            self.forget_stalled(tenure.fence);
+        }
     }
 
     /// The partition is not ours any more.

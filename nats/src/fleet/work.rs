@@ -84,10 +84,10 @@ where
         }
     };
     let suspect = suspect || deaths > 0;
-    // A key may be given up at its first try.
     let is_failing = failures > 0 || job.value().given_up.is_some();
     let level = if is_failing { FAILING } else { HEALTHY };
-    if job.level() != level && !job.value().moved {
+    // What comes from now on has this level: it is moved once.
+    if job.level() != level {
         let mut load = job.take().expect("nothing has taken it");
         load.moved = true;
         load.park();
@@ -112,7 +112,6 @@ where
     let Some(mut running) = may_begin(&shared, &tenure).await else {
         return skip(&shared);
     };
-    job.value_mut().moved = false;
     if let Some(given_up) = job.value().given_up.clone() {
         return give_up(&shared, name, &token, job, ready, given_up).await;
     }
@@ -120,10 +119,8 @@ where
     let attempts = &tenure.attempts;
     if suspect {
         if attempts::is_guilty(deaths, &shared.config) {
-            let given_up = GivenUp {
-                error: format!("the process has ended each time: {deaths} times"),
-                attempts: failures + deaths,
-            };
+            let error = format!("the process has ended each time: {deaths} times");
+            let given_up = GivenUp::new(error, failures + deaths, job.value(), ready);
             return give_up(&shared, name, &token, job, ready, given_up).await;
         }
         attempts.begin(&shared, tenure.fence, &token, deaths).await;
@@ -318,8 +315,7 @@ async fn settle(
     };
     let limit = shared.config.max_retries.unwrap_or(u32::MAX);
     let Some(delay) = delay.filter(|_| attempt <= limit) else {
-        let attempts = attempt;
-        let given_up = GivenUp { error, attempts };
+        let given_up = GivenUp::new(error, attempt, job.value(), ready);
         return give_up(shared, key, token, job, ready, given_up).await;
     };
     let attempts = &tenure.attempts;
@@ -364,7 +360,8 @@ fn rest(mut job: Job, handled: usize) -> Outcome {
     let load = job.value_mut();
     load.messages.drain(..handled);
     load.covered = load.messages.len();
-    load.given_up = None;
+    let first = load.messages[0].sequence;
+    load.given_up.take_if(|given_up| given_up.last < first);
     load.not_before = None;
     Outcome::RequeueAfter(Duration::ZERO)
 }
@@ -378,7 +375,9 @@ async fn give_up(
     ready: usize,
     given_up: GivenUp,
 ) -> Verdict<String> {
-    let GivenUp { error, attempts } = given_up.clone();
+    let GivenUp {
+        error, attempts, ..
+    } = given_up.clone();
     let fence = job.value().tenure.fence;
     let letters = &job.value().messages[..ready];
     let published = dead_letter::publish(shared, fence, token, letters, attempts, &error).await;
@@ -392,8 +391,13 @@ async fn give_up(
                 key: key.to_owned(),
                 reason: failed.to_string(),
             });
+            job.value_mut().given_up = Some(given_up);
         }
-        job.value_mut().given_up = Some(given_up);
+        let counts = &job.value().tenure.attempts;
+        // The key comes behind healthy ones, with the next owner as well.
+        if !counts.is_failing(token) {
+            counts.count(shared, fence, token, FAILED, PAUSE).await;
+        }
         job.value_mut().park();
         return Verdict::Ok(Outcome::Later(PAUSE));
     }
