@@ -95,8 +95,8 @@ fn used() -> Duration {
 #[tokio::test(flavor = "multi_thread")] // X4
 #[ignore = "measures the processor time of the process for minutes; `.ci/run ignored` runs it"]
 async fn one_viewer_uses_less_than_a_hundredth_of_a_processor() {
-    let seconds = 30;
-    for keys in [1000, MILLION] {
+    // A look at a million keys is seldom: the time for several of them, so that one more or less does not count.
+    for (keys, seconds) in [(1000, 30), (MILLION, 90)] {
         // Without a name: the reports of the metrics use processor time, too.
         let site = Site::with(|builder| builder.timing(true));
         (0..keys).for_each(|n| _ = site.queue().add(format!("key-{n:07}")));
