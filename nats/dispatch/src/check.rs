@@ -231,7 +231,14 @@ impl Verdict {
                 // It ran when its process was stopped, or was on its way to the receiver, and its fence is lower.
                 let stopped = disturbed.get(&call.replica);
                 let ran = stopped.is_some_and(|stopped| call.began <= stopped + ARRIVING);
-                if ran && call.epoch < later.epoch {
+                // Or it is one that began when its process woke (`check_beginnings`).
+                let is_late = |old: &Call, new: &Call| {
+                    let stopped = disturbed.get(&old.replica);
+                    old.epoch < new.epoch
+                        && old.end == End::Fenced
+                        && stopped.is_some_and(|stopped| *stopped < old.began)
+                };
+                if ran && call.epoch < later.epoch || is_late(call, later) || is_late(later, call) {
                     self.excused += 1;
                 } else {
                     self.violations
@@ -445,6 +452,26 @@ mod tests {
         assert_eq!(order(&calls(2), &killed(2000)).violations.len(), 1);
         assert_eq!(order(&calls(1), &killed(500)).violations.len(), 1);
         assert_eq!(order(&calls(2), &Disturbed::new()).violations.len(), 1);
+    }
+
+    #[test]
+    fn a_call_of_a_process_that_wakes_is_excused_if_it_has_no_effect() {
+        let excused = |stopped: &Disturbed, end, begin: [u64; 2]| {
+            let mut late = call("a", 1, &[6], begin[0]);
+            late.end = end;
+            let mut calls = [late, call("b", 2, &[7], begin[1])];
+            calls.sort_by_key(|call| call.began);
+            let mut verdict = Verdict::default();
+            verdict.check_calls("endpoint", &calls, stopped);
+            verdict.excused == 1 && verdict.violations.is_empty()
+        };
+        let stopped = Disturbed::from([("a".to_owned(), 5)]);
+        let late = 2 * ARRIVING;
+        for begin in [[late, late + 1], [late + 1, late]] {
+            assert!(excused(&stopped, End::Fenced, begin));
+            assert!(!excused(&stopped, End::Failed, begin));
+            assert!(!excused(&Disturbed::new(), End::Fenced, begin));
+        }
     }
 
     #[test]

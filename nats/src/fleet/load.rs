@@ -152,6 +152,16 @@ impl Load {
         self.park();
     }
 
+    /// Returns how many of these first messages are given up, or all of them, if the first one is not.
+    pub(crate) fn given_up_of(&mut self, ready: usize) -> usize {
+        let is_of = |message: &Message, given_up: &GivenUp| message.sequence <= given_up.last;
+        self.given_up
+            .take_if(|given_up| !is_of(&self.messages[0], given_up));
+        self.given_up.as_ref().map_or(ready, |given_up| {
+            self.messages[..ready].partition_point(|message| is_of(message, given_up))
+        })
+    }
+
     /// Keeps no payloads while the key is in back-off.
     pub(crate) fn park(&mut self) {
         self.messages.iter_mut().for_each(Message::park);
@@ -322,6 +332,23 @@ mod tests {
             // The former consumer takes no acknowledgement.
             assert_eq!(replies(&copy), ["copy"]);
         }
+    }
+
+    #[test]
+    fn what_comes_behind_the_messages_that_are_given_up_is_tried() {
+        let (acks, _outbox) = Acks::new();
+        let tenure = tenure(1);
+        let mut held = load(&tenure, 5, "");
+        for sequence in [7, 9] {
+            held.merge(load(&tenure, sequence, ""), Coalesce::Never, &acks);
+        }
+        let given_up = GivenUp::new("bad".to_owned(), 1, &held, 2);
+        assert_eq!((given_up.last, held.given_up_of(3)), (7, 3));
+        held.given_up = Some(given_up);
+        assert_eq!([1, 2, 3].map(|ready| held.given_up_of(ready)), [1, 2, 2]);
+        held.messages.drain(..2);
+        assert_eq!(held.given_up_of(1), 1);
+        assert!(held.given_up.is_none());
     }
 
     #[test]

@@ -109,6 +109,7 @@ where
     if ready == 0 {
         return Verdict::Ok(Outcome::Done);
     }
+    let ready = job.value_mut().given_up_of(ready);
     let Some(mut running) = may_begin(&shared, &tenure).await else {
         return skip(&shared);
     };
@@ -360,8 +361,6 @@ fn rest(mut job: Job, handled: usize) -> Outcome {
     let load = job.value_mut();
     load.messages.drain(..handled);
     load.covered = load.messages.len();
-    let first = load.messages[0].sequence;
-    load.given_up.take_if(|given_up| given_up.last < first);
     load.not_before = None;
     Outcome::RequeueAfter(Duration::ZERO)
 }
