@@ -7,6 +7,8 @@
 (() => {
   const bar = document.getElementById("bar");
   if (!bar || !window.EventSource) return;
+  // An action may change the address, from which the links to the other pages would lead elsewhere.
+  for (const at of document.querySelectorAll("header a")) at.href = at.href;
   // From here on the page keeps what is ticked.
   const address = new URL(location.href);
   address.searchParams.delete("ticked");
@@ -127,7 +129,8 @@
     try {
       const fields = new URLSearchParams(new FormData(form, by));
       const response = await fetch(action, { method: "POST", body: fields, signal: AbortSignal.timeout(SILENCE) });
-      const page = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("main");
+      const next = new DOMParser().parseFromString(await response.text(), "text/html");
+      const page = next.getElementById("main");
       if (!page) throw new Error(response.statusText);
       // They lead from the address of the response.
       for (const name of ["href", "action"]) {
@@ -135,6 +138,7 @@
       }
       page.querySelector("#bar")?.replaceWith(bar);
       document.getElementById("main").replaceWith(page);
+      document.title = next.title;
       [kept, changes, word, seen, isLost, swapped] = [null, 0, Date.now(), Date.now(), false, Date.now()];
       // The way back from a question leads to the page that it was asked on.
       if (response.redirected) history.replaceState(null, "", response.url); else if (!over) history.pushState(null, "");

@@ -156,6 +156,22 @@ async fn two_browsers_see_what_one_of_them_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")] // X3
+async fn after_an_action_on_the_page_of_a_letter_the_links_lead_where_they_did() {
+    let (_driver, site, browser) = start!();
+    site.queue.pause().unwrap();
+    browser.open(&site.at("/q/mails/dead")).await;
+    browser.click("wayne/bad-3").await;
+    browser.shows("given up the last time at").await;
+    browser.click("Put back").await;
+    browser.shows("1 put back into the queue.").await;
+    let title = browser.0.title().await.unwrap();
+    assert_eq!(title, "Dead letters of mails · queues");
+    browser.click("Overview").await;
+    browser.shows("State: paused").await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")] // X3
 async fn a_form_of_another_site_does_nothing() {
     let (_driver, site, browser) = start!();
     // The browser has a cookie of the board.
