@@ -51,9 +51,12 @@ pub(crate) struct Partitions {
     pub(crate) columns: &'static [Column],
     /// Those with a problem first.
     pub(crate) rows: Vec<Vec<Cell>>,
-    /// The partitions with a problem: without an owner, or with a record that is stalled.
-    pub(crate) bad: u64,
+    /// What the list of fleets says of the server.
+    pub(crate) server: String,
+    /// Of a fleet.
+    pub(crate) unowned: Option<u64>,
     pub(crate) messages: u64,
+    /// How many there are, if the server says it.
     pub(crate) dead_letters: Option<u64>,
     /// `Null` if it is to be made of the rows.
     pub(crate) json: Value,

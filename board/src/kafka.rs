@@ -89,8 +89,11 @@ impl Partitioned for Kafka {
             let names = text::cut(&names.join(", "), text::WHOLE);
             format!("These partitions cannot be read where they begin: {names}")
         });
+        let notes: Vec<_> = held_up.into_iter().chain(not_read).chain(last).collect();
         Ok(Partitions {
-            notes: held_up.into_iter().chain(not_read).chain(last).collect(),
+            // It does not say whether it is connected.
+            server: notes.first().cloned().unwrap_or_default(),
+            notes,
             numbers: vec![
                 ("unread", unread.len() as u64, !unread.is_empty()),
                 ("stalled", stalled, stalled > 0),
@@ -107,9 +110,10 @@ impl Partitioned for Kafka {
             caption: "The partitions that this consumer has, those with the oldest unfinished record first",
             columns: &COLUMNS,
             rows: of.iter().map(cells).collect(),
-            bad: stalled,
+            unowned: None,
             messages: held,
-            dead_letters: Some(status.dead_letters),
+            // It has counted those that it has written, and not those that are there.
+            dead_letters: None,
             json: Value::Null,
         })
     }

@@ -97,6 +97,13 @@ async fn a_consumer_shows_its_partitions_and_the_oldest_record_of_each() {
     page.lacks("method=\"post\"");
     let index = site.get("/queues").await;
     index.has("f/consumer | group billing");
+    // It has no owners, knows no connection, and has counted what it has written, which may be back.
+    let row = site.json("/queues").await["fleets"][0].take();
+    assert!(
+        row["unowned"].is_null() && row["dead_letters"].is_null(),
+        "{row}"
+    );
+    assert_eq!((&row["server"], &row["messages"]), (&"".into(), &1.into()));
     for action in Action::ALL {
         let fields = format!("action={action}&seconds=1&letter=1-1");
         let refused = site.sure(&format!("{path}/do"), "alice", &fields).await;
@@ -191,6 +198,8 @@ async fn a_letter_that_brokers_refuse_holds_up_no_other_one_and_a_partition_that
     site.get(path)
         .await
         .has("cannot be read where they begin: silent 0");
+    let index = site.get("/queues").await;
+    index.has("<span class=\"bad\">These partitions cannot be read where they begin: silent 0<");
 
     let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
     // Of all four, of the first two, and of the first.

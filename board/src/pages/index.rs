@@ -130,11 +130,11 @@ pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
                 about: fleet.source.about(),
                 server: match &look {
                     None => "not connected".into(),
-                    Some(Ok(_)) => "connected".into(),
+                    Some(Ok(seen)) => seen.server.clone(),
                     Some(Err(refused)) => refused.to_string(),
                 },
                 partitions: seen.map(|seen| seen.rows.len() as u64),
-                unowned: seen.map(|seen| seen.bad),
+                unowned: seen.and_then(|seen| seen.unowned),
                 messages: seen.map(|seen| seen.messages),
                 dead_letters: seen.and_then(|seen| seen.dead_letters),
             }
@@ -205,7 +205,9 @@ fn table(at: &Context, fleets: &[Fleet<'_>]) -> Markup {
                     ] {
                         td.n.bad[title == "Unowned" && count > Some(0)] data-label=(title) { @if let Some(count) = count { (count) } }
                     }
-                    td data-label="Server" { span.bad[fleet.server != "connected"] { (fleet.server) } }
+                    td data-label="Server" {
+                        @if !fleet.server.is_empty() { span.bad[fleet.server != "connected"] { (text::cut(&fleet.server, text::IN_TABLE)) } }
+                    }
                 }
             } }
         } }
@@ -233,7 +235,10 @@ mod tests {
 
         fn look(&self) -> Result<Partitions, Refused> {
             self.0.wait();
-            Ok(Partitions::default())
+            Ok(Partitions {
+                server: "connected".into(),
+                ..Partitions::default()
+            })
         }
 
         fn letters(&self) -> Result<&dyn crate::letters::LetterStore, String> {
