@@ -167,20 +167,20 @@ pub(crate) fn one(store: &dyn LetterStore, id: LetterId) -> Result<Letter, Refus
     }
 }
 
-/// Counts the letters that match, and returns their highest number and latest time: what is asked about is what is meant. After
-/// `within` it is of those that were found until then.
+/// Returns how many letters match, with their highest number and latest time: what is asked about is what is meant. After `within` it
+/// is of those that were found until then, and returns `true` as well.
 pub(crate) fn count(
     store: &dyn LetterStore,
     search: &str,
     within: Duration,
-) -> Result<(usize, Upto), Refused> {
+) -> Result<(usize, Upto, bool), Refused> {
     let (mut count, mut upto) = (0, (0, 0));
-    visit(store, search, within, 0, STEP, |letter| {
+    let left = visit(store, search, within, 0, STEP, |letter| {
         count += 1;
         upto = (letter.id.number, letter.nanos().max(upto.1));
         false
     })?;
-    Ok((count, upto))
+    Ok((count, upto, left.is_some()))
 }
 
 /// Returns the runs of letters that something is done to together. Two letters of a key are in different ones, so that the newer

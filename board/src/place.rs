@@ -98,6 +98,7 @@ pub(crate) trait Place: Send + Sync {
             Task::Letters(Verb::PutBack, Which::These(ids)) if ids.len() == 1 => return Ok(None),
             Task::Letters(verb, which) => {
                 let store = self.letters().map_err(|_| Refused::NoLetters)?;
+                let mut is_partial = false;
                 let what = match which {
                     Which::These(ids) if ids.len() == 1 => {
                         format!(
@@ -110,7 +111,7 @@ pub(crate) trait Place: Send + Sync {
                     }
                     Which::All { search, upto, said } => {
                         let count;
-                        (count, *upto) = letters::count(store, search, COUNT)?;
+                        (count, *upto, is_partial) = letters::count(store, search, COUNT)?;
                         *said = Some(count);
                         match &**search {
                             "" => counted(count, "dead letter"),
@@ -121,6 +122,10 @@ pub(crate) trait Place: Send + Sync {
                             ),
                         }
                     }
+                };
+                let of = match is_partial {
+                    true => " There was no time to look at all letters: the later ones stay.",
+                    false => "",
                 };
                 let warning = match verb {
                     Verb::Drop => " What is dropped is lost.",
@@ -133,7 +138,7 @@ pub(crate) trait Place: Send + Sync {
                     Verb::PutBack => "Put back",
                     Verb::Drop => "Drop",
                 };
-                format!("{verb} {what}?{warning}")
+                format!("{verb} {what}?{of}{warning}")
             }
             Task::DropKey(key) => {
                 format!(

@@ -45,7 +45,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     };
     let live = html! {
         @if keys.rows.is_empty() {
-            p { "There is no such key " @if keys.next.is_some() || keys.is_partial { "among the first " (keys.looked) } "." }
+            p { "There is no such key" @if keys.next.is_some() || keys.is_partial { " among the " (keys.looked) " that there was time for" } "." }
         } @else {
             (table(at, name, &keys.rows, &format!("Keys ({called}){with}, {order}"), true))
         }

@@ -17,7 +17,7 @@ use crate::letters::{self, Verb};
 use crate::policy::Action;
 use crate::rows::{Errors, Letter, Letters};
 use crate::source::Refused;
-use crate::web::Context;
+use crate::web::{Context, ROWS};
 
 /// How long the end of an action on all of them is told.
 const TOLD: Duration = Duration::from_secs(600);
@@ -71,7 +71,9 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&
         }
         @if letters.rows.is_empty() {
             p.soft {
-                "There is none" @if !search.is_empty() { " with this text" } @if !at.params.from.is_empty() { " from here on" } "."
+                "There is none" @if !search.is_empty() { " with this text" } @if !at.params.from.is_empty() { " from here on" }
+                @if letters.next.is_some() || letters.is_partial { ", of those that there was time for" }
+                "."
             }
         } @else {
             (many(at, name, search))
@@ -108,7 +110,7 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&
                 }
             } }
         }
-        (pager(at, letters.next, "Next page"))
+        (pager(at, letters.next, if letters.rows.len() < ROWS { "Look further" } else { "Next page" }))
     }
 }
 
@@ -239,4 +241,89 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
         json: json(&letter),
         ..View::of(at, format!("Dead letter {} of {name}", id.number))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::UNIX_EPOCH;
+
+    use axum::http::Request;
+
+    use super::*;
+    use crate::Board;
+    use crate::fleet::{Partitioned, Partitions};
+    use crate::letters::LetterStore;
+    use crate::place::Kind;
+    use crate::source::{LetterId, Task, Which};
+    use crate::web::Params;
+
+    /// A fleet with a letter of each number, at a slow server.
+    struct Slow;
+
+    impl Partitioned for Slow {
+        fn about(&self) -> String {
+            String::new()
+        }
+
+        fn look(&self) -> Result<Partitions, Refused> {
+            Ok(Partitions::default())
+        }
+
+        fn letters(&self) -> Result<&dyn LetterStore, String> {
+            Ok(self)
+        }
+    }
+
+    impl LetterStore for Slow {
+        fn page(&self, from: u64, max: usize, _: usize) -> Result<Vec<Letter>, Refused> {
+            thread::sleep(Duration::from_millis(200));
+            let letter = |number| Letter {
+                id: LetterId { number, mark: 0 },
+                key: number.to_string(),
+                value: None,
+                error: String::new(),
+                reason: None,
+                attempts: 1,
+                first: None,
+                last: UNIX_EPOCH,
+            };
+            Ok((from..).take(max).map(letter).collect())
+        }
+
+        fn act(&self, _: Verb, _: &[u64]) -> Vec<Result<(), Refused>> {
+            Vec::new()
+        }
+
+        fn len(&self) -> Result<usize, Refused> {
+            Ok(usize::MAX)
+        }
+    }
+
+    #[test] // X2 X5
+    fn a_search_that_is_out_of_time_says_that_it_has_not_looked_at_all_letters() {
+        let board = Board::new();
+        board.add_partitioned("slow".into(), Slow).unwrap();
+        for sort in ["", "age"] {
+            let request = Request::get("/f/slow/dead").body(()).unwrap();
+            let params = Params {
+                search: "x".into(),
+                sort: sort.into(),
+                ..Params::default()
+            };
+            let at = Context::new(board.clone(), request.into_parts().0, params).unwrap();
+            let page = view(&at, "slow").unwrap().live.0;
+            let none = "There is none with this text, of those that there was time for.";
+            assert!(page.contains(none), "{page}");
+            assert_eq!(page.contains("Look further"), sort.is_empty(), "{page}");
+        }
+        let (search, upto, said) = ("x".into(), (0, 0), None);
+        let mut all = Task::Letters(Verb::Drop, Which::All { search, upto, said });
+        let slow = board.place(Kind::Fleet, "slow").unwrap();
+        let question = slow.question("slow", &mut all).unwrap().unwrap();
+        assert!(
+            question.contains("? There was no time to look at all letters"),
+            "{question}"
+        );
+    }
 }

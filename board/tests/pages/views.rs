@@ -153,7 +153,7 @@ async fn keys_are_found_by_a_part_of_their_text() {
     keys.sort_unstable();
     assert!(keys.into_iter().eq((1230..1240).map(|n| format!("a/{n}"))));
     let none = site.get("/queues/q/mails/keys?search=zebra").await;
-    none.has("There is no such key");
+    none.has("There is no such key.");
     let mut all = site.all("keys?", 50 + 15).await;
     all.sort_unstable();
     assert!(all.into_iter().eq((0..3000).map(|n| format!("a/{n:04}"))));
