@@ -104,8 +104,11 @@
   setInterval(settle, 500);
   setInterval(() => {
     if (document.hidden || over || !live()) return;
-    if (asks || isLost) ask();
-    if (!asks && (!events || events.readyState === EventSource.CLOSED || Date.now() - word > 2 * SILENCE)) open();
+    // A stream that hangs is opened again, which is no word of the server. To ask as well would be one more request that hangs.
+    const hangs = Date.now() - word > 2 * SILENCE;
+    isLost ||= hangs;
+    if (asks || (isLost && events?.readyState !== EventSource.OPEN)) ask();
+    if (!asks && (!events || events.readyState === EventSource.CLOSED || hangs)) open();
   }, 5000);
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => event.persisted && open());

@@ -1,6 +1,7 @@
 //! Looking and acting, with and without scripts, and in two browsers at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use keyqueue::State;
 use thirtyfour::By;
@@ -295,6 +296,12 @@ async fn a_page_says_when_it_is_old_and_a_click_does_not_lose_it() {
     let hang = Arc::clone(&site.hang);
     let hangs = hang.lock().unwrap();
     browser.shows_within(old, 20).await;
+    // Also when its stream is opened again, which is 24 to 29 s after the last word.
+    for _ in 0..40 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let shown = browser.text().await;
+        assert!(shown.contains(old), "{shown}");
+    }
     drop((hangs, held));
     browser.shows_within("live, as of", 40).await;
     site.server.kill();
