@@ -2,7 +2,8 @@
 // forms ask for without leaving the page. The page works without this file.
 //
 // The live part stays as it is while somebody would lose something by its replacement: a selection, the place of the keyboard,
-// a tick, or the button that the pointer is over. What comes meanwhile is kept, and shown after that.
+// a tick, or the button that the pointer is over; and while the button that pauses it is pressed, because a screen reader that only
+// reads moves none of these. What comes meanwhile is kept, and shown after that.
 "use strict";
 (() => {
   const bar = document.getElementById("bar");
@@ -13,7 +14,7 @@
   const address = new URL(location.href);
   address.searchParams.delete("ticked");
   history.replaceState(null, "", address);
-  const [status, time, more] = bar.children;
+  const [status, time, more, pause] = bar.children;
   const live = () => document.getElementById("live");
   // After this time without a word the server is taken to hang: it says something each 5 seconds.
   const SILENCE = 12000;
@@ -31,6 +32,7 @@
     bar.classList.toggle("bad", !!isBad);
   };
   const isBusy = () => {
+    if (pause.ariaPressed === "true") return "paused, as of";
     const [part, selection] = [live(), document.getSelection()];
     const selects = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
     const points = part.contains(document.activeElement) || part.querySelector("a:hover, form:hover, tr:hover button");
@@ -72,10 +74,13 @@
   };
 
   const ask = async () => {
+    const part = live();
     try {
       const wanted = { headers: { accept: "text/x-live" }, cache: "no-store", signal: AbortSignal.timeout(SILENCE) };
       const response = await fetch(location.href, wanted);
-      if (response.ok) came(await response.text());
+      const html = await response.text();
+      // An action may have replaced the page meanwhile.
+      if (response.ok && part === live()) came(html);
     } catch { isLost = true; }
   };
   const close = () => { if (events) events.close(); events = null; };
@@ -114,6 +119,8 @@
   addEventListener("pageshow", (event) => event.persisted && open());
   document.addEventListener("visibilitychange", open);
   more.addEventListener("click", () => { document.activeElement.blur(); show(); settle(); });
+  pause.addEventListener("click", () => { pause.ariaPressed = pause.ariaPressed !== "true"; settle(); });
+  Object.assign(pause, { textContent: "Pause updates", hidden: false });
   addEventListener("popstate", () => (over || !location.hash) && location.reload());
   open();
 

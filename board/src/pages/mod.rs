@@ -133,6 +133,7 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
                             span #updates role="status" { "not updated, as of" }
                             " " time { (clock(SystemTime::now())) }
                             " " button type="button" hidden {}
+                            " " button type="button" aria-pressed="false" hidden {}
                         }
                     }
                     @for what in at.board.told(&at.token.text) { p.note role="status" { (clock(SystemTime::now())) ": " (what) } }

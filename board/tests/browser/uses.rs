@@ -129,6 +129,16 @@ async fn a_page_changes_while_it_is_looked_at() {
     browser.shows("acme/new").await;
     drop(held);
     browser.shows("Workers hold no key.").await;
+    // Unless somebody has said that it must not.
+    browser.click("Pause updates").await;
+    browser.shows("paused, as of").await;
+    site.queue.add("acme/new".into());
+    let held = site.queue.get().unwrap();
+    browser.shows("change: show").await;
+    browser.shows("Workers hold no key.").await;
+    browser.click("Pause updates").await;
+    browser.shows("live, as of").await;
+    browser.shows(held.key()).await;
     let same = browser.run("return document.body.dataset.same").await;
     assert_eq!(same, "page", "it was not loaded again");
     browser.close().await;
