@@ -1,7 +1,8 @@
 //! A fleet of replicas on NATS JetStream, as a board reads it from the server.
 //!
-//! Each request waits for the server, for [`LIMIT`] at most. Views and actions are blocking work, so they block on the runtime of
-//! the board, on threads that are made for it.
+//! A look waits for the server, for [`LIMIT`] at most. An action is not cut off in the midst of its requests, because it would then
+//! perhaps be done without a word of that. Views and actions are blocking work, so they block on the runtime of the board, on
+//! threads that are made for it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -11,8 +12,7 @@ use async_nats::connection::State;
 use keyqueue_nats::status::{Owner, Partition, SessionState};
 use keyqueue_nats::{Coalesce, Config, Error, dead_letter, status};
 use tokio::runtime::Handle;
-use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::fleet::{Cell, Column, Partitioned, Partitions};
 use crate::letters::{LetterStore, Verb};
@@ -20,8 +20,11 @@ use crate::rows::Letter;
 use crate::source::{LetterId, Refused};
 use crate::text;
 
-/// How long the board waits for the server.
+/// How long a look waits for the server.
 const LIMIT: Duration = Duration::from_secs(2);
+/// How long an action waits for the end of what it has begun, which goes on after that. The client waits for 10 s for each of its few
+/// requests, unless it was told otherwise.
+const END: Duration = Duration::from_secs(60);
 /// The partitions of a fleet, those that nobody owns first.
 const COLUMNS: [Column; 9] = [
     ("partition", "Partition"),
@@ -54,21 +57,15 @@ impl Nats {
             let why = format!("the fleet {stream} needs a tokio runtime");
             return Err(Refused::Server(why));
         };
-        self.came(runtime.block_on(async { timeout(LIMIT, asked).await }))
+        match runtime.block_on(async { timeout(LIMIT, asked).await }) {
+            Ok(found) => found.map_err(|error| Refused::Server(shown(&error))),
+            Err(_) => Err(Refused::Server(self.silent(LIMIT))),
+        }
     }
 
-    /// Returns what came of a request.
-    fn came<T>(&self, came: Result<Result<T, Error>, Elapsed>) -> Result<T, Refused> {
-        let stream = &self.config.stream;
-        match came {
-            Ok(Ok(found)) => Ok(found),
-            Ok(Err(Error::Key { .. })) => Err(Refused::Keyless),
-            Ok(Err(error)) => Err(Refused::Server(text::cut(&error.to_string(), text::WHOLE))),
-            Err(_) => Err(Refused::Server(format!(
-                "the server of the fleet {stream} has not responded for {} s",
-                LIMIT.as_secs()
-            ))),
-        }
+    fn silent(&self, time: Duration) -> String {
+        let (stream, seconds) = (&self.config.stream, time.as_secs());
+        format!("the server of the fleet {stream} has not responded for {seconds} s")
     }
 }
 
@@ -156,6 +153,10 @@ impl Partitioned for Nats {
     }
 }
 
+fn shown(error: &Error) -> String {
+    text::cut(&error.to_string(), text::WHOLE)
+}
+
 fn cells(of: &Partition) -> Vec<Cell> {
     let (owner, consumer) = (of.owner.as_ref(), of.consumer.as_ref());
     vec![
@@ -192,29 +193,38 @@ impl LetterStore for Nats {
         Ok(found.iter().map(|letter| row(letter, most)).collect())
     }
 
-    /// All of them at once, because each is several requests, one after the other.
+    /// All of them at once, because each is several requests, one after the other. It returns when they have ended, so that a newer
+    /// letter of a key comes after an older one.
     fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
         let Ok(runtime) = Handle::try_current() else {
             return vec![self.wait(std::future::pending())];
         };
         let one = |number: u64| {
             let (client, config) = (self.client.clone(), self.config.clone());
-            runtime.spawn(timeout(LIMIT, async move {
+            runtime.spawn(async move {
                 match verb {
                     Verb::PutBack => dead_letter::put_back(&client, &config, number).await,
                     Verb::Drop => dead_letter::drop_letter(&client, &config, number).await,
                 }
-            }))
+            })
         };
         let all: Vec<_> = numbers
             .iter()
             .map(|number| (*number, one(*number)))
             .collect();
+        let end = Instant::now() + END;
         let came = all.into_iter().map(|(number, one)| {
-            let came = runtime.block_on(one);
-            let came = came.map_err(|error| Refused::Server(error.to_string()))?;
-            let was_there = self.came(came)?;
-            was_there.then_some(()).ok_or(Refused::NoLetter(number))
+            let ended = runtime.block_on(async { timeout_at(end, one).await });
+            let ended = ended.map_err(|_| Refused::Perhaps(self.silent(END)))?;
+            let came = ended.map_err(|error| Refused::Perhaps(error.to_string()))?;
+            match came {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Refused::NoLetter(number)),
+                Err(Error::Key { .. }) => Err(Refused::Keyless),
+                // It may have done what it has not confirmed.
+                Err(error @ Error::Server { .. }) => Err(Refused::Perhaps(shown(&error))),
+                Err(error) => Err(Refused::Server(shown(&error))),
+            }
         });
         came.collect()
     }
@@ -249,5 +259,55 @@ fn row(letter: &dead_letter::Letter, most: usize) -> Letter {
         attempts: letter.attempts,
         first: None,
         last: letter.time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, process};
+
+    use async_nats::HeaderMap;
+    use keyqueue_nats::create;
+    use servers::nats::Servers;
+    use servers::until;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")] // X5
+    async fn what_has_begun_at_a_server_that_stops_for_a_while_is_ended() {
+        let directory = env::temp_dir().join(format!("keyqueue-board-{}", process::id()));
+        let Some(mut servers) = Servers::prepare(&directory, 1).unwrap() else {
+            return;
+        };
+        servers.start().unwrap();
+        let client = servers.ready().await.unwrap();
+        let config = Config {
+            partitions: 1,
+            dead_letters: Some("work-dead".into()),
+            ..Config::default()
+        };
+        create(&client, &config).await.unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(dead_letter::KEY, "a");
+        let sent = client.publish_with_headers("work-dead", headers, "x".into());
+        sent.await.unwrap();
+        let letters = async || dead_letter::count(&client, &config).await.unwrap();
+        until("it is there", async || letters().await == Some(1)).await;
+        let server = servers.process(0).unwrap().to_string();
+        let signal = |signal: &str| {
+            let sent = process::Command::new("kill")
+                .args([signal, server.as_str()])
+                .status();
+            assert!(sent.unwrap().success());
+        };
+        signal("-STOP");
+        let nats = Nats::new(client.clone(), config.clone());
+        let act = tokio::task::spawn_blocking(move || nats.act(Verb::PutBack, &[1]));
+        tokio::time::sleep(LIMIT + Duration::from_secs(1)).await;
+        signal("-CONT");
+        assert_eq!(act.await.unwrap(), [Ok(())]);
+        assert_eq!(letters().await, Some(0));
+        drop(servers);
+        fs::remove_dir_all(directory).unwrap();
     }
 }

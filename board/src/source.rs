@@ -181,6 +181,9 @@ pub(crate) enum Refused {
         "no producer has published the message of this dead letter, so it has no key: drop it instead"
     )]
     Keyless,
+    /// The server of a fleet has not confirmed what it was asked to do.
+    #[error("perhaps done: {0}")]
+    Perhaps(String),
     /// The server of a fleet does not respond, or refuses.
     #[error("{0}")]
     Server(String),

@@ -108,9 +108,31 @@ impl From<Refused> for Problem {
                 StatusCode::NOT_FOUND
             }
             Refused::NoThread(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Refused::Server(_) => StatusCode::BAD_GATEWAY,
+            Refused::Server(_) | Refused::Perhaps(_) => StatusCode::BAD_GATEWAY,
             _ => StatusCode::CONFLICT,
         };
-        Problem::new(status, format!("Refused: {refused}."))
+        let text = match &refused {
+            Refused::Perhaps(why) => format!("Perhaps done: {why}. Look at the list again."),
+            _ => format!("Refused: {refused}."),
+        };
+        Problem::new(status, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // X5
+    fn what_is_perhaps_done_is_not_said_to_be_refused() {
+        let problem = Problem::from(Refused::Perhaps("no response".into()));
+        assert_eq!(
+            problem.text,
+            "Perhaps done: no response. Look at the list again."
+        );
+        assert_eq!(
+            Problem::from(Refused::Stopped).text,
+            "Refused: it was stopped."
+        );
     }
 }
