@@ -29,9 +29,7 @@ pub(crate) trait Partitioned: Send + Sync {
     fn look(&self) -> Result<Partitions, Refused>;
 
     /// As [`Place::mark`].
-    fn mark(&self) -> &str {
-        ""
-    }
+    fn mark(&self) -> &str;
 
     /// As [`Place::letters`].
     fn letters(&self) -> Result<&dyn LetterStore, String>;

@@ -43,11 +43,18 @@ const COLUMNS: [Column; 9] = [
 pub(crate) struct Nats {
     client: Client,
     config: Config,
+    mark: String,
 }
 
 impl Nats {
     pub(crate) fn new(client: Client, config: Config) -> Self {
-        Nats { client, config }
+        let mut mark = DefaultHasher::new(); // of fixed keys, so that all replicas have the same
+        (&config.stream, &config.dead_letters).hash(&mut mark);
+        Nats {
+            mark: format!("{:016x}", mark.finish()),
+            client,
+            config,
+        }
     }
 
     /// Waits for the server. It must not be called by a task.
@@ -139,6 +146,10 @@ impl Partitioned for Nats {
             dead_letters: status.dead_letters,
             json,
         })
+    }
+
+    fn mark(&self) -> &str {
+        &self.mark
     }
 
     fn letters(&self) -> Result<&dyn LetterStore, String> {

@@ -59,7 +59,7 @@ pub(crate) trait Place: Send + Sync {
     fn last_job(&self) -> &LastJob;
 
     /// Returns what a restart of the process changes, and an addition of another queue under the same name. A page that has
-    /// another one is about something else. Empty if that cannot be: a fleet is the same for all replicas.
+    /// another one is about something else. Of a fleet it is the same in all replicas.
     fn mark(&self) -> &str;
 
     /// Returns the text of a key.

@@ -266,6 +266,35 @@ async fn a_fleet_is_acted_on_by_those_who_may_and_by_no_others() {
     assert_eq!((hooks.letters().await, hooks.waiting().await), (0, 2));
 }
 
+#[tokio::test] // X5
+async fn the_answer_to_a_question_does_nothing_to_another_fleet_of_the_same_name() {
+    let Some(hooks) = Hooks::start().await else {
+        return;
+    };
+    hooks.give_up(&keys(1)).await;
+    let page = hooks.site.get_as("alice", "/queues/f/hooks/dead").await;
+    let of = page.text.split("name=\"of\" value=\"").nth(1).unwrap();
+    let of = of.split('"').next().unwrap();
+    let fields = format!("action=drop_letter&all=1&upto=9&of={of}");
+    let board = &hooks.site.board;
+    let replace = |config: Config| {
+        assert!(board.remove("hooks"));
+        let added = board.add_fleet("hooks", hooks.client.clone(), config);
+        added.unwrap();
+    };
+    replace(Config {
+        stream: "OTHER".into(),
+        ..hooks.config.clone()
+    });
+    let refused = hooks.post(&fields).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.text);
+    assert_eq!(hooks.letters().await, 1);
+    // Another replica shows the same fleet.
+    replace(hooks.config.clone());
+    hooks.post(&fields).await;
+    assert_eq!(hooks.letters().await, 0);
+}
+
 #[tokio::test] // X2
 async fn hostile_keys_errors_and_payloads_of_a_fleet_are_text() {
     let Some(hooks) = Hooks::start().await else {

@@ -241,6 +241,10 @@ mod tests {
             })
         }
 
+        fn mark(&self) -> &str {
+            ""
+        }
+
         fn letters(&self) -> Result<&dyn crate::letters::LetterStore, String> {
             Err(String::new())
         }

@@ -270,6 +270,10 @@ mod tests {
             Ok(Partitions::default())
         }
 
+        fn mark(&self) -> &str {
+            ""
+        }
+
         fn letters(&self) -> Result<&dyn LetterStore, String> {
             Ok(self)
         }
