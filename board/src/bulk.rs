@@ -97,6 +97,7 @@ pub(crate) fn stop(last: &LastJob, number: u64) -> Result<Done, Refused> {
     job.stop.store(true, Ordering::Relaxed);
     Ok(Done {
         is_partial: true,
+        subject: format!("the action on all with {:?}", job.search),
         ..Done::default()
     })
 }
@@ -158,6 +159,8 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
+    use crate::pages::said;
+    use crate::policy::Action;
     use crate::source::LetterId;
 
     /// A hundred letters on a server that is slow to some requests: to those for numbers from here on.
@@ -261,7 +264,8 @@ mod tests {
             act_together(&Slow(101, Mutex::default()), &going_on, &letters[..1]),
             Ok(None)
         );
-        assert!(stop(&last, 2).unwrap().is_partial);
+        let told = said(Action::PutBack, &stop(&last, 2).unwrap());
+        assert_eq!(told, "It is being stopped.");
         let stopped = act_together(&Slow(101, Mutex::default()), &going_on, &letters[1..2]);
         assert_eq!(stopped, Err(Refused::Stopped));
         drop(Ends(&going_on, None));

@@ -209,7 +209,8 @@ fn pager(at: &Context, next: Option<u64>, text: &str) -> Markup {
 /// What was done by an action.
 pub(crate) fn said(action: Action, done: &Done) -> String {
     let count = match (done.is_partial, done.count) {
-        // It goes on, or was stopped.
+        // Only what stops an action has a subject then.
+        (true, 0) if !done.subject.is_empty() => return "It is being stopped.".into(),
         (true, 0) => {
             return "It goes on; the bar below says how far it is, if it is about all.".into();
         }
