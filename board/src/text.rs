@@ -107,12 +107,15 @@ fn visible(text: &str) -> String {
     shown
 }
 
-/// Controls, marks of direction, and characters without a width.
+/// Controls, separators of lines, and what Unicode calls Default_Ignorable_Code_Point: marks of direction, and characters without a
+/// width or a shape.
 fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(char,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -124,6 +127,10 @@ mod tests {
         assert_eq!(
             cut("a\u{202e}b\0\n\t\u{200b}ü", 99),
             "a\\u{202e}b\\u{0}\\n\\t\\u{200b}ü"
+        );
+        assert_eq!(
+            cut("a\u{34f}\u{3164}\u{fe0f}\u{e0100}b", 99),
+            "a\\u{34f}\\u{3164}\\u{fe0f}\\u{e0100}b"
         );
         assert_eq!(cut("<b>", 99), "<b>"); // escaping is the library's
     }

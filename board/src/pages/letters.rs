@@ -15,7 +15,7 @@ use crate::board::lock;
 use crate::bulk::Job;
 use crate::letters::{self, Verb};
 use crate::policy::Action;
-use crate::rows::{Errors, Letter, Letters};
+use crate::rows::{Errors, Letter, Letters, Sort};
 use crate::source::Refused;
 use crate::web::{Context, ROWS};
 
@@ -80,7 +80,7 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&
             div.scroll { table {
                 caption {
                     "Dead letters, "
-                    @if at.params.sort.is_empty() { "the oldest first" } @else { "sorted" }
+                    @if Sort::of(&at.params.sort).is_none() { "the oldest first" } @else { "sorted" }
                     @if letters.is_partial { ", of those that there was time for" }
                 }
                 thead { tr {

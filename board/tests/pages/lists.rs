@@ -34,6 +34,8 @@ async fn lists_are_sorted_by_age_due_time_attempts_and_error() {
     ] {
         assert_eq!(list(&site, path).await, keys, "{path}");
     }
+    let unknown = site.get("/queues/q/mails/dead?sort=size").await;
+    unknown.has("Dead letters, the oldest first");
     for sort in ["error", "attempts"] {
         let keys = list(&site, &format!("keys?sort={sort}")).await;
         assert_eq!((keys.len(), &*keys[0]), (4, "a/fail"), "{sort}");
