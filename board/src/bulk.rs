@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use crate::board::lock;
-use crate::letters::{LetterStore, STEP, Verb, act_on, runs};
+use crate::letters::{LetterStore, Verb, act_on, runs};
 use crate::rows::Letter;
 use crate::source::{Done, Refused, Upto, Which};
 use crate::text;
@@ -113,7 +113,7 @@ fn each(
     let (mut from, mut refused) = (0, None);
     // Those that come meanwhile, such as a key that fails again, are not meant.
     while left > 0 {
-        let mut page = store.page(from, STEP.min(left), text::WHOLE)?;
+        let mut page = store.page(from, store.step().min(left), text::WHOLE)?;
         let Some(newest) = page.last() else { break };
         from = newest.id.number.saturating_add(1);
         left -= page.len();
@@ -169,6 +169,7 @@ mod tests {
 
     impl LetterStore for Slow {
         fn page(&self, from: u64, max: usize, _: usize) -> Result<Vec<Letter>, Refused> {
+            assert!(max <= self.step(), "{max}");
             let letter = |number: u64| Letter {
                 id: LetterId { number, mark: 0 },
                 key: (number % 70).to_string(),
@@ -194,6 +195,10 @@ mod tests {
             let came = numbers.iter().map(act).collect();
             lock(&self.1).push(done);
             came
+        }
+
+        fn step(&self) -> usize {
+            30
         }
 
         fn len(&self) -> Result<usize, Refused> {

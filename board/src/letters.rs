@@ -13,11 +13,8 @@ use crate::rows::{Errors, First, Letter, Letters, Place, Sort, Wanted, by_number
 use crate::source::{Done, LetterId, Refused, Upto};
 use crate::text::{self, Format};
 
-/// The letters that are read at once.
-pub(crate) const STEP: usize = 256;
-
 /// The letters that something is done to at once, where that waits for a server.
-const TOGETHER: usize = 64;
+pub(crate) const TOGETHER: usize = 64;
 
 /// The most different errors of letters.
 const ERRORS: usize = 10_000;
@@ -38,6 +35,11 @@ pub(crate) trait LetterStore: Send + Sync {
     fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>>;
 
     fn len(&self) -> Result<usize, Refused>;
+
+    /// Returns how many letters are read at once where all are looked at.
+    fn step(&self) -> usize {
+        256
+    }
 
     /// Returns how many letters it can keep. `None`: any number.
     fn capacity(&self) -> Option<usize> {
@@ -97,7 +99,7 @@ pub(crate) fn page(store: &dyn LetterStore, wanted: &Wanted) -> Result<Letters, 
         return Ok(letters);
     };
     let (mut first, mut sorted) = (First::new(wanted.skipped() + max), 0);
-    let left = visit(store, search, within, 0, STEP, |letter| {
+    let left = visit(store, search, within, 0, store.step(), |letter| {
         sorted += 1;
         first.push(place(&letter, sort), letter.brief());
         false
@@ -125,7 +127,7 @@ pub(crate) fn errors(
 ) -> Result<(Vec<Errors>, bool), Refused> {
     let mut found: HashMap<String, (usize, SystemTime)> = HashMap::new();
     let (search, within) = (&*wanted.search, wanted.within);
-    let left = visit(store, search, within, 0, STEP, |letter| {
+    let left = visit(store, search, within, 0, store.step(), |letter| {
         let (count, last) = found.entry(alike(&letter)).or_insert((0, letter.last));
         (*count, *last) = (*count + 1, letter.last.max(*last));
         found.len() >= ERRORS
@@ -175,7 +177,7 @@ pub(crate) fn count(
     within: Duration,
 ) -> Result<(usize, Upto, bool), Refused> {
     let (mut count, mut upto) = (0, (0, 0));
-    let left = visit(store, search, within, 0, STEP, |letter| {
+    let left = visit(store, search, within, 0, store.step(), |letter| {
         count += 1;
         upto = (letter.id.number, letter.nanos().max(upto.1));
         false

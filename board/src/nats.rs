@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::fleet::{Cell, Column, Partitioned, Partitions};
-use crate::letters::{LetterStore, Verb};
+use crate::letters::{LetterStore, TOGETHER, Verb};
 use crate::rows::Letter;
 use crate::source::{LetterId, Refused};
 use crate::text;
@@ -238,6 +238,11 @@ impl LetterStore for Nats {
             }
         });
         came.collect()
+    }
+
+    /// Payloads may be of a megabyte, and come within [`LIMIT`].
+    fn step(&self) -> usize {
+        TOGETHER
     }
 
     fn len(&self) -> Result<usize, Refused> {
