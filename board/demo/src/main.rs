@@ -110,12 +110,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let exported = PrometheusBuilder::new()
         .set_buckets_for_metric(durations, &keyqueue::metrics::BUCKETS)?
         .install_recorder()?;
+    let upkeep = exported.clone();
     let _workers = (orders(&board)?, clicks(&board)?);
     let app = Router::new()
         .route("/metrics", get(async move || exported.render()))
         .route("/", get(async || Redirect::to("/queues")))
         .nest_service("/queues", board.router());
     tokio::spawn(async move { board.record().await });
+    // Otherwise what was observed is kept until somebody asks for the series.
+    tokio::spawn(async move {
+        loop {
+            upkeep.run_upkeep();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    });
     let listener = TcpListener::bind(address).await?;
     println!("http://{}/queues", listener.local_addr()?);
     axum::serve(listener, app).await?;
