@@ -187,7 +187,7 @@ mod tests {
             let mut done = Vec::new();
             let act = |number: &u64| {
                 if self.0 == 1 || *number >= self.0 && number.is_multiple_of(2) {
-                    return Err(Refused::Server("slow".into()));
+                    return Err(Refused::Perhaps("slow".into()));
                 }
                 done.push(*number);
                 Ok(())
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(did.map_or(0, |did| did.count), done);
             let job = lock(&last).clone().unwrap();
             let why = &job.ended.get().unwrap().1;
-            assert_eq!(why.as_deref(), (done < 100).then_some("slow"));
+            assert_eq!(why.as_deref(), (done < 100).then_some("perhaps done: slow"));
         }
     }
 
@@ -236,6 +236,18 @@ mod tests {
         .unwrap();
         assert_eq!((did.count, &*did.subject), (4, "3, 4, 5, 5"));
         assert_eq!(*lock(&store.1), [vec![3, 4, 5], vec![75]]);
+        // What is perhaps done is said first.
+        let some = vec![
+            LetterId { number: 3, mark: 1 },
+            LetterId { number: 4, mark: 0 },
+        ];
+        let did = act(
+            &Slow(1, Mutex::default()),
+            &LastJob::default(),
+            Verb::PutBack,
+            &Which::These(some),
+        );
+        assert_eq!(did.unwrap_err(), Refused::Perhaps("slow".into()));
         // A server is not asked for what is not there.
         let gone = vec![LetterId { number: 3, mark: 1 }];
         assert!(

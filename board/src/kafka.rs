@@ -89,11 +89,11 @@ impl Partitioned for Kafka {
             let names = text::cut(&names.join(", "), text::WHOLE);
             format!("These partitions cannot be read where they begin: {names}")
         });
-        let notes: Vec<_> = held_up.into_iter().chain(not_read).chain(last).collect();
+        let now: Vec<_> = held_up.into_iter().chain(not_read).collect();
         Ok(Partitions {
-            // It does not say whether it is connected.
-            server: notes.first().cloned().unwrap_or_default(),
-            notes,
+            // It does not say whether it is connected, nor when its last error was.
+            server: now.first().cloned().unwrap_or_default(),
+            notes: now.into_iter().chain(last).collect(),
             numbers: vec![
                 ("unread", unread.len() as u64, !unread.is_empty()),
                 ("stalled", stalled, stalled > 0),

@@ -221,7 +221,10 @@ pub(crate) fn act_on(
         let numbers: Vec<u64> = run.iter().map(|letter| letter.id.number).collect();
         for (letter, did) in run.iter().zip(store.act(verb, &numbers)) {
             if let Err(refused) = did {
-                left = Some(refused);
+                // What is perhaps done is said rather than what is not.
+                left = left
+                    .filter(|left| matches!(left, Refused::Perhaps(_)))
+                    .or(Some(refused));
                 continue;
             }
             if done.count > 0 {

@@ -22,9 +22,9 @@ use crate::text;
 
 /// How long a look waits for the server.
 const LIMIT: Duration = Duration::from_secs(2);
-/// How long an action waits for the end of what it has begun, which goes on after that. The client waits for 10 s for each of its few
-/// requests, unless it was told otherwise.
-const END: Duration = Duration::from_secs(60);
+/// How long an action waits for the end of what it has begun, which goes on after that: less than a request of a browser. The client waits for
+/// 10 s for each of its few requests, unless it was told otherwise.
+const END: Duration = Duration::from_secs(50);
 /// The partitions of a fleet, those that nobody owns first.
 const COLUMNS: [Column; 9] = [
     ("partition", "Partition"),
