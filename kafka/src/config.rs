@@ -211,8 +211,8 @@ impl Builder {
 
     /// Sets how many times a record is retried before it is [`Exhausted`]. Default: 5. Then it is a dead letter, or what
     /// [`exhausted`](Self::exhausted) says. With neither it blocks its key, and is retried until it succeeds. There are fewer while keys that fail
-    /// take more than half of their partition's [`room`](Self::room): a record that fails then, after others have succeeded since
-    /// its key began to fail, is exhausted, unless it [blocks](Exhausted::Block).
+    /// take more than half of the records or of the bytes of their partition's [`room`](Self::room): a record that fails then, after others
+    /// of the partition have succeeded since its key began to fail, is exhausted, unless it [blocks](Exhausted::Block).
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self

@@ -20,11 +20,11 @@
 //!
 //! One lock has what is held, what is remembered, and the position, so that a snapshot is of one moment.
 
+mod failing;
 mod held;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -40,6 +40,7 @@ use crate::lease::Lease;
 use crate::lock;
 use crate::metadata::{self, Beyond, Known, Metadata, Stored, Written};
 use crate::record::Inner;
+use failing::Failing;
 use held::Held;
 
 pub(crate) struct Tenure {
@@ -74,8 +75,7 @@ struct State {
     /// What was finished before, and is not all read again.
     remembered: Option<Beyond>,
     held: Held,
-    /// The keys whose last record that was tried has failed, and how many had succeeded when they began to.
-    failing: HashMap<Key, u64>,
+    failing: Failing,
     /// Counts changes, so that a commit without any is none.
     version: u64,
     committed: Option<(u64, i64)>,
@@ -150,7 +150,7 @@ impl Tenure {
             fingerprint: stored.as_ref().map(|stored| stored.fingerprint),
             remembered: stored.map(|stored| stored.beyond),
             held: Held::default(),
-            failing: HashMap::new(),
+            failing: Failing::default(),
             version: 0,
             committed: start.is_committed.then_some((0, base as i64)),
             is_end: start.is_end,
@@ -213,26 +213,26 @@ impl Tenure {
         lock(&self.state).held.size()
     }
 
-    /// Notes that a record of this key has failed, when this many had succeeded in this process. Returns whether it has to make
-    /// room: keys that fail have too much, and others have succeeded since this one began to fail.
-    pub(crate) fn failed(&self, key: Key, successes: u64) -> bool {
+    /// Notes that a record of this key has failed. Returns whether it has to make room: keys that fail have too much, and others of
+    /// the partition have succeeded since this one began to fail.
+    pub(crate) fn failed(&self, key: Key) -> bool {
         let state = &mut *lock(&self.state);
-        let since = *state.failing.entry(key).or_insert(successes);
+        let others_succeed = state.failing.fail(key);
         // Ordering: Relaxed, both; under the lock, or a look at it that may be late.
         self.fails.store(true, Ordering::Relaxed);
-        successes > since && self.crowded.load(Ordering::Relaxed)
+        others_succeed && self.crowded.load(Ordering::Relaxed)
     }
 
     pub(crate) fn succeeded(&self, record: &Arc<Inner>, order: &OrderBy) {
         // Ordering: Relaxed; as above.
         if self.fails.load(Ordering::Relaxed) {
             let key = order.key(record);
-            lock(&self.state).failing.remove(&key);
+            lock(&self.state).failing.succeed(&key);
         }
     }
 
-    /// Looks whether keys that fail hold more than this many records, and forgets those that hold none.
-    pub(crate) fn look_at_failing(&self, order: &OrderBy, share: usize) {
+    /// Looks whether keys that fail hold more than this many records, or bytes, and forgets those that hold none.
+    pub(crate) fn look_at_failing(&self, order: &OrderBy, records: usize, bytes: usize) {
         let held: Vec<_> = {
             let state = lock(&self.state);
             let fails = !state.failing.is_empty();
@@ -240,14 +240,13 @@ impl Tenure {
         };
         let keys: Vec<_> = held.iter().map(|record| order.key(record)).collect();
         let state = &mut *lock(&self.state);
-        let count = keys
-            .iter()
-            .filter(|key| state.failing.contains_key(key))
-            .count();
-        let keys: HashSet<_> = keys.into_iter().collect();
-        state.failing.retain(|key, _| keys.contains(key));
+        let fails = |(key, _): &(&Key, _)| state.failing.has(key);
+        let weights = keys.iter().zip(&held).filter(fails);
+        let weights: Vec<_> = weights.map(|(_, record)| record.weight()).collect();
+        let crowded = weights.len() > records || weights.iter().sum::<usize>() > bytes;
+        state.failing.retain(&keys.iter().collect());
         // Ordering: Relaxed, both; as above.
-        self.crowded.store(count > share, Ordering::Relaxed);
+        self.crowded.store(crowded, Ordering::Relaxed);
         self.fails
             .store(!state.failing.is_empty(), Ordering::Relaxed);
     }

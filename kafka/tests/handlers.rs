@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    Cluster, Gate, Knows, Notes, Run, builder, cluster, has_partitions, is_finished, of_brokers,
-    produce, produce_to, run, text, until,
+    Gate, Knows, Notes, builder, cluster, is_finished, of_brokers, produce, run, text, until,
 };
-use keyqueue_kafka::{Consumer, Doing, Exhausted, OrderBy, Outcome, Record, Room, Verdict};
+use keyqueue_kafka::{Consumer, Doing, Exhausted, OrderBy, Outcome, Record, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::sleep;
 
@@ -225,111 +224,6 @@ async fn each_verdict_does_what_it_says() {
             "1", "1 2 3", "1 2", "1", "1 2", "1 1", "1 1 1", "1 1", "1 2 3 4"
         ]
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
-async fn what_is_in_memory_is_bounded() {
-    let cluster = cluster(1);
-    let payload = "x".repeat(10_000);
-    let records: Vec<_> = (0..200).map(|_| (None, Some(payload.as_str()))).collect();
-    produce(&cluster, &records).await;
-    for (room, most) in [
-        (Room::records(7), 7),
-        (Room::records(1000).bytes(55_000), 6),
-        (Room::records(100).of_partition(3), 3),
-    ] {
-        let seen = Arc::new(AtomicUsize::new(0));
-        let of_run = Arc::clone(&seen);
-        let builder = builder(&cluster)
-            .room(room)
-            .set("client.id", format!("room-{most}"));
-        let run = run(builder, move |_| {
-            of_run.fetch_add(1, Ordering::SeqCst);
-            std::future::pending::<()>()
-        });
-        until("it is full", || seen.load(Ordering::SeqCst) == most).await;
-        sleep(Duration::from_millis(100)).await;
-        let status = run.consumer.status();
-        assert_eq!(
-            (status.partitions[0].records, seen.load(Ordering::SeqCst)),
-            (most, most)
-        );
-        run.drop_future();
-        until("it has ended", || !has_partitions(&run.consumer)).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
-async fn what_is_in_memory_of_all_partitions_is_bounded() {
-    let cluster = cluster(2);
-    let records = [(None, Some("x")); 50];
-    for partition in 0..2 {
-        produce_to(&cluster, partition, &records).await;
-    }
-    let room = Room::records(20).of_partition(20);
-    let run = run(builder(&cluster).room(room), |_| {
-        std::future::pending::<()>()
-    });
-    let held = || {
-        run.consumer
-            .status()
-            .partitions
-            .iter()
-            .map(|partition| partition.records)
-            .sum::<usize>()
-    };
-    until("it is full", || held() >= 20).await;
-    sleep(Duration::from_millis(200)).await;
-    assert_eq!(held(), 20);
-    run.drop_future();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
-async fn a_room_of_one_record_handles_all() {
-    let cluster = cluster(3);
-    let records: Vec<_> = (0..50).map(|_| (Some("key"), Some("x"))).collect();
-    produce(&cluster, &records).await;
-    let run = run(
-        builder(&cluster).room(Room::records(1)).concurrency(1),
-        |_| async {},
-    );
-    until("all", || run.consumer.status().finished == 50).await;
-    run.end().await.expect("no error");
-}
-
-/// Two of three records have the key that fails, and are retried without an end.
-async fn failing_keys(others_fail: bool) -> (Cluster, Run) {
-    let cluster = cluster(1);
-    let keys = ["bad", "good", "bad"];
-    let records: Vec<_> = (0..150)
-        .map(|number| (Some(keys[number % 3]), Some("x")))
-        .collect();
-    produce(&cluster, &records).await;
-    let builder = builder(&cluster)
-        .retries(u32::MAX)
-        .exhausted(Exhausted::Skip);
-    let run = run(builder.room(Room::records(20)), move |record: Record| {
-        let fails = others_fail || text(record.key()) == "bad";
-        async move { if fails { Err("no") } else { Ok(()) } }
-    });
-    (cluster, run)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
-async fn keys_that_fail_take_half_of_the_room_and_others_go_on() {
-    let (_cluster, run) = failing_keys(false).await;
-    until("the others", || run.consumer.status().finished == 50).await;
-    let status = run.consumer.status();
-    assert!(status.partitions[0].records <= 20 && status.skipped > 0);
-    run.end().await.expect("no error");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
-async fn while_nothing_succeeds_nothing_is_given_up_for_want_of_room() {
-    let (_cluster, run) = failing_keys(true).await;
-    until("many retries", || run.consumer.status().retries > 300).await;
-    assert_eq!(run.consumer.status().skipped, 0);
-    run.end().await.expect("no error");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4

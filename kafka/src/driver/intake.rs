@@ -19,20 +19,20 @@ const TOGETHER: usize = 128;
 pub(super) const SEEK: Duration = Duration::from_secs(5);
 
 impl Driver {
-    /// The records of a partition that have room.
-    pub(super) fn room_of_partition(&self) -> usize {
+    /// The records and bytes of a partition that have room.
+    pub(super) fn room_of_partition(&self) -> (usize, usize) {
         let room = self.shared.settings.room;
         let share = room.records / self.partitions.len().max(1);
-        room.of_partition.unwrap_or(share).max(1)
+        let records = room.of_partition.unwrap_or(share).max(1);
+        // In the same part as the records.
+        let bytes = (room.bytes as u128 * records as u128 / room.records as u128).max(1);
+        (records, bytes as usize)
     }
 
     /// Takes records of each partition, as far as there is room.
     pub(super) fn intake(&mut self, now: Instant) -> Turn {
         let room = self.shared.settings.room;
-        let of_partition = self.room_of_partition();
-        // In the same part as the records.
-        let bytes_of_partition =
-            (room.bytes as u128 * of_partition as u128 / room.records as u128).max(1) as usize;
+        let (of_partition, bytes_of_partition) = self.room_of_partition();
         let (mut records, mut bytes, mut empty) = (0, 0, 0);
         for assigned in self.partitions.values() {
             let held = assigned.tenure.held();

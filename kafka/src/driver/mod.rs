@@ -215,10 +215,12 @@ impl Driver {
                 let reason = "brokers take no commit of this member, and librdkafka does not join the group again";
                 return Err(Error::fatal(RDKafkaErrorCode::UnknownMemberId, reason));
             }
-            let share = self.room_of_partition() / 2;
+            let (records, bytes) = self.room_of_partition();
             self.partitions.values().for_each(|assigned| {
                 let order = &self.shared.settings.order;
-                assigned.tenure.look_at_failing(order, share);
+                assigned
+                    .tenure
+                    .look_at_failing(order, records / 2, bytes / 2);
             });
         }
         if now >= self.next_commit {

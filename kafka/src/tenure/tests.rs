@@ -315,9 +315,9 @@ fn the_function_of_an_order_is_called_once_for_each_record() {
     let records: Vec<_> = (0..4).map(|offset| record(&tenure, offset, 1)).collect();
     tenure.begin(&records);
     let keys: Vec<_> = records.iter().map(|record| order.key(record)).collect();
-    tenure.failed(keys[1].clone(), 0);
+    tenure.failed(keys[1].clone());
     for _ in 0..3 {
-        tenure.look_at_failing(&order, 2);
+        tenure.look_at_failing(&order, 2, usize::MAX);
         assert_eq!(order.key(&records[1]), keys[1]);
     }
     assert_eq!(calls.load(Ordering::Relaxed), 4);

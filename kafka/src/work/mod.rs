@@ -127,7 +127,7 @@ async fn settle(
     trouble.error = error.chars().take(TEXT).collect();
     trouble.last = SystemTime::now();
     let key = shared.settings.order.key(record);
-    let is_crowded = record.tenure.failed(key, shared.counts.finished.get());
+    let is_crowded = record.tenure.failed(key);
     let is_last = is_hopeless || is_crowded || trouble.attempts > shared.settings.retries;
     trouble.is_dead = is_last && shared.exhausted(record) != Exhausted::Block;
     let (at, is_dead) = (record.place(), trouble.is_dead);
