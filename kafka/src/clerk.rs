@@ -9,6 +9,7 @@
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -34,6 +35,9 @@ const LEAST: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_millis(100);
 /// For how long lists of which brokers refuse some partitions are halved.
 const APART: Duration = Duration::from_secs(2);
+/// The bytes of a commit, nearly. Brokers write one to their log as a batch, and refuse all of one that is larger than a message may be:
+/// 1 MiB by default. What they write has the name of the group for each partition, too.
+const BYTES: usize = 256 << 10;
 /// How long it may take to end.
 const NOTICE: Duration = Duration::from_secs(1);
 
@@ -182,8 +186,11 @@ fn store(
                 // Without its metadata it is not all that has to be committed.
                 Ok(()) => {}
                 Err(error) => {
-                    let too_large = RDKafkaErrorCode::OffsetMetadataTooLarge;
-                    is_too_large |= error.rdkafka_error_code() == Some(too_large);
+                    is_too_large |= match error.rdkafka_error_code() {
+                        Some(RDKafkaErrorCode::OffsetMetadataTooLarge) => true,
+                        Some(RDKafkaErrorCode::InvalidCommitOffsetSize) => is_own,
+                        _ => false,
+                    };
                     // That does not pass in a moment, and commits of others, which renew the lease, wait for this thread.
                     match is_own && is_of_topic(&error) {
                         true => refused += 1,
@@ -228,41 +235,73 @@ fn is_of_topic(error: &KafkaError) -> bool {
     )
 }
 
-/// Commits these, and returns the result of each, and whether that is its own.
+/// Whether brokers may take a commit of some of its partitions. Other errors are of the group.
+fn is_of_some(error: &KafkaError) -> bool {
+    let code = error.rdkafka_error_code();
+    let is_large = matches!(
+        code,
+        Some(RDKafkaErrorCode::OffsetMetadataTooLarge | RDKafkaErrorCode::InvalidCommitOffsetSize)
+    );
+    is_of_topic(error) || is_large || code == Some(RDKafkaErrorCode::AssignmentLost)
+}
+
+/// Cuts a list of partitions with these bytes into parts of `BYTES` at most, or of one partition.
+fn cut(sizes: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
+    let (mut parts, mut bytes) = (Vec::<Range<usize>>::new(), 0);
+    for (index, size) in sizes.enumerate() {
+        bytes += size;
+        match parts.last_mut() {
+            Some(last) if bytes <= BYTES => last.end = index + 1,
+            _ => {
+                parts.push(index..index + 1);
+                bytes = size;
+            }
+        }
+    }
+    parts
+}
+
+/// Commits these, in parts that are not too large, and returns the result of each, and whether that is its own.
 ///
 /// If brokers refuse some partitions and take others, librdkafka gives all of them the error of one. So a list is committed again in
-/// halves if the reason for the refusal may be that of some. A half with a partition that was lost meanwhile is not sent. There is a limit,
+/// halves if the reason for the refusal may be that of some. One with a partition that was lost meanwhile is not sent. There is a limit,
 /// as librdkafka sends a list three times if brokers know none of its partitions. librdkafka limits each wait: by the time of a request
-/// if the coordinator is known, otherwise by the session's.
+/// if the coordinator is known, otherwise by the session's. So nothing is sent behind an error of the group.
 fn commit(
     client: &Client,
     due: &[&Ended],
     with_metadata: bool,
 ) -> Vec<(Result<(), KafkaError>, bool)> {
-    let is_of_some = |error: &KafkaError| {
-        let too_large = RDKafkaErrorCode::OffsetMetadataTooLarge;
-        is_of_topic(error) || error.rdkafka_error_code() == Some(too_large)
-    };
     let end = Instant::now() + APART;
     let mut results = vec![(Ok(()), false); due.len()];
-    let mut parts = VecDeque::from([(0, due.len())]);
-    let mut refused = None;
-    while let Some((from, to)) = parts.pop_front() {
-        let is_lost = || due[from..to].iter().any(|(tenure, _)| tenure.is_lost());
-        let (result, is_sent) = match refused.clone() {
-            Some(error) if Instant::now() >= end || is_lost() => (Err(error), false),
-            _ => {
-                let list = list(&due[from..to], with_metadata);
-                (client.commit(&list, CommitMode::Sync), true)
+    let size = |of: &&Ended| of.1.written.text.len() + of.0.topic.len() + 64;
+    // Each with the error for which it was cut off.
+    let whole = cut(due.iter().map(size)).into_iter();
+    let mut parts: VecDeque<_> = whole.map(|part| (part, None)).collect();
+    while let Some((part, refused)) = parts.pop_front() {
+        let of_part = &due[part.clone()];
+        let unsent = match refused {
+            _ if of_part.iter().any(|(tenure, _)| tenure.is_lost()) => {
+                let lost = RDKafkaErrorCode::AssignmentLost;
+                Some(KafkaError::ConsumerCommit(lost))
             }
+            Some(error) if Instant::now() >= end => Some(error),
+            _ => None,
         };
-        match result {
-            Err(error) if to - from > 1 && is_of_some(&error) && Instant::now() < end => {
-                let middle = usize::midpoint(from, to);
-                parts.extend([(from, middle), (middle, to)]);
-                refused = Some(error);
+        let is_own = unsent.is_none() && part.len() == 1;
+        let send = || client.commit(&list(of_part, with_metadata), CommitMode::Sync);
+        match unsent.map_or_else(send, Err) {
+            Err(error) if !is_of_some(&error) => {
+                for (part, _) in parts.drain(..).chain([(part, None)]) {
+                    results[part].fill((Err(error.clone()), false));
+                }
             }
-            result => results[from..to].fill((result, is_sent && to - from == 1)),
+            Err(error) if part.len() > 1 && Instant::now() < end => {
+                let middle = usize::midpoint(part.start, part.end);
+                let halves = [part.start..middle, middle..part.end];
+                parts.extend(halves.map(|half| (half, Some(error.clone()))));
+            }
+            result => results[part].fill((result, is_own)),
         }
     }
     results

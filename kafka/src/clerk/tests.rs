@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 use super::{Ended, store};
+use crate::Metadata;
 use crate::client::Client;
 use crate::shared::Shared;
 use crate::tenure::Start;
@@ -82,4 +84,30 @@ fn a_last_commit_that_brokers_refuse_for_its_topic_is_not_repeated() {
     let took = began.elapsed();
     assert!(took < Duration::from_secs(30), "{took:?}");
     assert_eq!(committed(&snapshots), [None, Some(7), None]);
+}
+
+#[test] // R6
+fn a_commit_that_would_be_too_large_is_sent_in_parts() {
+    let too_large = RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_COMMIT_OFFSET_SIZE;
+    let of_group = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+    let (all, less) = (Metadata::Wide(4096), Metadata::Wide(2048));
+    for (bytes, error, is_committed, metadata) in [
+        // A list of which brokers take the halves.
+        (1, too_large, [true, true, true], all),
+        // Three lists. That of the first partition is small enough without its metadata, which is not all that has to be committed.
+        (200 << 10, too_large, [false, true, true], less),
+        // What is wrong with the group is so for all three.
+        (200 << 10, of_group, [false, false, false], all),
+    ] {
+        let (cluster, client, shared) = client();
+        let mut snapshots = begun(&shared, &[("topic", 0), ("topic", 1), ("topic", 2)]);
+        for (_, snapshot) in &mut snapshots {
+            snapshot.written.text = "x".repeat(bytes);
+        }
+        cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[error]);
+        store(&client, &shared, None, &snapshots);
+        let committed = committed(&snapshots);
+        let expected = is_committed.map(|is_committed| is_committed.then_some(7));
+        assert_eq!((&*committed, shared.metadata()), (&expected[..], metadata));
+    }
 }
