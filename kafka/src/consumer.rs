@@ -71,6 +71,7 @@ impl Consumer {
             client: Mutex::new(Some(client)),
             queue,
             letters: letters.transpose()?,
+            read_letters: Arc::default(),
             bell,
             counts: Counts::default(),
             tenures: Mutex::default(),
@@ -220,7 +221,7 @@ impl Consumer {
     /// Returns the dead letters of the group, to read and to put back; `None` without [a topic](Builder::dead_letters) for them.
     #[must_use]
     pub fn dead_letters(&self) -> Option<Letters> {
-        Letters::new(&self.shared.settings)
+        Letters::new(&self.shared.settings, &self.shared.read_letters)
     }
 }
 

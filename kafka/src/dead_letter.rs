@@ -15,6 +15,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+pub(crate) use letters::State as Read;
 pub use letters::{Letter, Letters};
 
 use rdkafka::ClientConfig;

@@ -9,7 +9,7 @@ use keyqueue::WorkQueue;
 use crate::bell::Bell;
 use crate::client::{Client, Errors, Partition};
 use crate::config::{Builder, Exhausted, Reset};
-use crate::dead_letter::Writer;
+use crate::dead_letter::{Read, Writer};
 use crate::key::{Backlog, Key};
 use crate::lease::Lease;
 use crate::metadata::Metadata;
@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) client: Mutex<Option<Client>>,
     pub(crate) queue: WorkQueue<Key, Backlog>,
     pub(crate) letters: Option<Writer>,
+    /// The letters that were read, whoever reads them: their numbers are those of all.
+    pub(crate) read_letters: Arc<Mutex<Read>>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) lease: Arc<Lease>,
     pub(crate) counts: Counts,

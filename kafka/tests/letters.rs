@@ -14,6 +14,9 @@ use futures_util::future::join_all;
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
 use keyqueue_kafka::{Builder, Outcome, Place, Verdict};
+use rdkafka::ClientConfig;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::{sleep, timeout};
 
@@ -113,7 +116,8 @@ async fn a_letter_is_put_back_once_and_one_that_is_dropped_is_gone_for_every_pro
             "bad 2 keyqueue-letter=dead/0/1"
         ]
     );
-    let fresh = Arc::new(other.dead_letters().expect("there is a topic"));
+    let fresh = Builder::build(settings()).expect("settings");
+    let fresh = Arc::new(fresh.dead_letters().expect("there is a topic"));
     for letters in [here, there, fresh] {
         assert_eq!(blocking(move || seen(&letters)).await, [""; 0]);
     }
@@ -242,17 +246,60 @@ async fn letters_are_read_while_another_broker_is_down() {
         create(&cluster, topic, &[1]);
     }
     produce(&cluster, &[(Some("a"), Some("1"))]).await;
-    let settings = builder(&cluster).dead_letters("dead");
-    let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
+    let settings = || builder(&cluster).dead_letters("dead");
+    let run = run(settings(), |_| async { Verdict::<_>::GiveUp("no") });
     until("a letter", || run.consumer.status().dead_letters == 1).await;
-    let consumer = run.consumer.clone();
     run.end().await.expect("an end");
     // Each client looks for the group there.
     coordinate(&cluster, 2);
     cluster.broker_down(2).expect("a broker");
     for _ in 0..10 {
+        // Another one has read nothing yet.
+        let consumer = Builder::build(settings()).expect("settings");
         let letters = consumer.dead_letters().expect("there is a topic");
         assert_eq!(blocking(move || seen(&letters)).await.len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
+async fn a_number_is_that_of_the_same_letter_in_each_call() {
+    let cluster = cluster(2);
+    create(&cluster, "dead", &[1, 1]);
+    let settings = builder(&cluster).dead_letters("dead");
+    let consumer = Builder::build(settings).expect("settings");
+    let named = async || {
+        let letters = consumer.dead_letters().expect("there is a topic");
+        let letters = blocking(move || letters.read()).await.expect("the letters");
+        let named = letters.iter().map(|of| (of.number, of.name.clone()));
+        named.collect::<Vec<_>>()
+    };
+    let producer: FutureProducer = ClientConfig::new()
+        .set("bootstrap.servers", cluster.bootstrap_servers())
+        .create()
+        .expect("a producer");
+    let mut last = Vec::new();
+    // One that reads all of them at once finds those of a partition one after the other.
+    for partition in [1, 0, 1] {
+        let headers = [
+            (dead_letter::GROUP, "group"),
+            (dead_letter::TOPIC, "topic"),
+            (dead_letter::PARTITION, "0"),
+            (dead_letter::OFFSET, "0"),
+        ];
+        let headers = headers
+            .into_iter()
+            .fold(OwnedHeaders::new(), |headers, (key, value)| {
+                let value = Some(value);
+                headers.insert(Header { key, value })
+            });
+        let letter = FutureRecord::<str, str>::to("dead").partition(partition);
+        let sent = producer.send(letter.headers(headers), Duration::from_secs(10));
+        sent.await.expect("stored");
+        let now = named().await;
+        assert_eq!((now.len(), &now[..last.len()]), (last.len() + 1, &last[..]));
+        last = now;
+        // What was read is not fresh any more.
+        sleep(Duration::from_secs(1)).await;
     }
 }
 

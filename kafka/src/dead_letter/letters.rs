@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Letter {
-    /// Its number in this process: letters that are found later have higher ones.
+    /// Its number for this consumer: letters that are found later have higher ones.
     pub number: u64,
     /// What names it in [`LETTER`]: the letter's topic, partition, offset, and when the record has failed last.
     pub name: String,
@@ -73,6 +73,8 @@ pub struct Letter {
 
 /// The dead letters of a group in their topic: [`Consumer::dead_letters`](crate::Consumer::dead_letters).
 ///
+/// All calls of `dead_letters` of a consumer number them together, and what was read stays in memory as long as the consumer.
+///
 /// It has those of the last 10 000 records of each partition, at most 10 000 and 64 MiB, the newest. Every call waits for the brokers: it
 /// must not be made by a task, but by `tokio::task::spawn_blocking`.
 pub struct Letters {
@@ -80,11 +82,12 @@ pub struct Letters {
     group: String,
     reading: ClientConfig,
     writing: ClientConfig,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
+/// What was read until now.
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     /// Of each partition, the offset that is read next.
     next: HashMap<i32, i64>,
     /// By their names.
@@ -98,7 +101,7 @@ struct State {
 }
 
 impl Letters {
-    pub(crate) fn new(settings: &Builder) -> Option<Self> {
+    pub(crate) fn new(settings: &Builder, state: &Arc<Mutex<State>>) -> Option<Self> {
         let topic = settings.dead_letters.clone()?;
         let (mut reading, mut writing) = (settings.client.clone(), settings.producer.clone());
         reading
@@ -119,7 +122,7 @@ impl Letters {
             group: settings.group.clone(),
             reading,
             writing,
-            state: Mutex::default(),
+            state: Arc::clone(state),
         })
     }
 
