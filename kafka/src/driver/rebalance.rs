@@ -52,6 +52,12 @@ enum Step {
     Left,
 }
 
+/// Whether the group has gone on without a reply to the revocation before this. If a topic comes, librdkafka joins the group again
+/// before partitions are given back: others may have them by now.
+fn is_next(event: &Event) -> bool {
+    !matches!(event, Event::Revoke(_, true))
+}
+
 impl Driver {
     /// Goes on with what the group has asked for.
     pub(super) fn rebalance(&mut self, now: Instant) -> Result<(), Error> {
@@ -71,8 +77,6 @@ impl Driver {
             }
             Rebalancing::Loading(None, partitions) => self.load(partitions)?,
             Rebalancing::Revoking(partitions, mut leaving) => {
-                // If a topic comes, librdkafka joins the group again before these are given back. So others may have them by now.
-                let is_next = |event: &Event| !matches!(event, Event::Revoke(_, true));
                 if !leaving.is_lost && self.events.iter().any(is_next) {
                     self.lose(&mut leaving, now);
                 }
@@ -307,24 +311,28 @@ impl Driver {
     }
 
     /// Those of these slots whose assignment is lost. The client says that of all, also if only a topic is gone. In a cooperative group
-    /// a revocation comes right after, which names them.
+    /// a revocation comes right after, which names them. While the run ends, those are lost, too, behind whose revocation the group goes
+    /// on; and all that are outdated.
     fn lost(&self, slots: &BTreeSet<u32>) -> BTreeSet<u32> {
-        if !self.client.assignment_lost() {
-            return BTreeSet::new();
-        }
-        if !self.is_cooperative() {
+        let is_lost = self.client.assignment_lost();
+        let current = match &self.rebalancing {
+            Rebalancing::Revoking(partitions, leaving) => Some((0, partitions, leaving.is_lost)),
+            _ => None,
+        };
+        let revoked = |(next, event)| match event {
+            &Event::Revoke(ref partitions, is_lost) => Some((next, partitions, is_lost)),
+            Event::Assign(_) => None,
+        };
+        let revoked = (1..).zip(&self.events).filter_map(revoked).chain(current);
+        let goes_on = |next| self.events.iter().skip(next).any(is_next);
+        let named = revoked.filter(|(next, _, named)| is_lost && *named || goes_on(*next));
+        let named: Vec<_> = named.flat_map(|(_, partitions, _)| partitions).collect();
+        let is_assign = |event: &Event| matches!(event, Event::Assign(_));
+        let is_some = is_lost || !named.is_empty() || self.events.iter().any(is_assign);
+        if is_some && !self.is_cooperative() {
             return slots.clone();
         }
-        let current = match &self.rebalancing {
-            Rebalancing::Revoking(partitions, leaving) if leaving.is_lost => &partitions[..],
-            _ => &[],
-        };
-        let named = |event| match event {
-            &Event::Revoke(ref partitions, true) => &partitions[..],
-            _ => &[],
-        };
-        let named = self.events.iter().flat_map(named).chain(current);
-        let named = named.filter_map(|partition| self.slot(partition));
+        let named = named.into_iter().filter_map(|of| self.slot(of));
         named.filter(|slot| slots.contains(slot)).collect()
     }
 
