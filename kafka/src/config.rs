@@ -113,7 +113,7 @@ pub(crate) enum Reset {
 }
 
 /// Properties that would take from the consumer what it does itself, and what is wrong with setting them.
-const RESERVED: [(&str, &str); 6] = [
+const RESERVED: [(&str, &str); 7] = [
     ("bootstrap.servers", OF_BUILDER),
     ("metadata.broker.list", OF_BUILDER),
     ("group.id", OF_BUILDER),
@@ -123,6 +123,10 @@ const RESERVED: [(&str, &str); 6] = [
         "must stay off: the consumer commits",
     ),
     ("enable.partition.eof", "must stay off"),
+    (
+        "delivery.report.only.error",
+        "must stay off: a dead letter is written when its report says so",
+    ),
 ];
 /// Other names of properties that are set here, too. Of two names of one, chance would say which librdkafka takes.
 const ALIASES: [(&str, &str); 2] = [

@@ -308,6 +308,10 @@ fn settings_that_are_wrong_are_named() {
             "enable.auto.commit = \"true\": must stay off",
         ),
         (
+            builder().set("delivery.report.only.error", "true"),
+            "delivery.report.only.error = \"true\": must stay off",
+        ),
+        (
             builder().set("no.such.property", "1"),
             "no.such.property = \"1\": ",
         ),
