@@ -163,6 +163,8 @@ impl Driver {
         self.close();
         lock(&self.shared.tenures).clear();
         lock(&self.shared.unread).clear();
+        // What was counted since the last report. The partitions have shown that they are gone.
+        Status::of(&self.shared, Instant::now()).show(&self.shared);
         // The last reference to the client leaves the group, once those of the queues and of the clerk are dropped.
         ended
     }
