@@ -141,7 +141,8 @@ impl Consumer {
     ///
     /// If it fails for the batch as a whole, with an error or a panic, it is called again for the halves of it, until the bad record
     /// is alone: that one has failed, and the others are finished. So what a call has done before it fails has to be undone, as a
-    /// transaction is. If it returns a verdict for each, the records of a key behind one that is not finished are handled again.
+    /// transaction is. The same holds for a call that is cancelled because one of its partitions was given back: the handler is called
+    /// again for the records of the others, but not for those of a partition that is being given back, too. If it returns a verdict for each, the records of a key behind one that is not finished are handled again.
     ///
     /// [`concurrency`](Builder::concurrency) is the number of batches at the same time.
     ///
