@@ -238,9 +238,14 @@ fn is_of_topic(error: &KafkaError) -> bool {
 /// Whether brokers may take a commit of some of its partitions. Other errors are of the group.
 fn is_of_some(error: &KafkaError) -> bool {
     let code = error.rdkafka_error_code();
+    // Kafka 4.2 has no reason for a commit that is too large.
     let is_large = matches!(
         code,
-        Some(RDKafkaErrorCode::OffsetMetadataTooLarge | RDKafkaErrorCode::InvalidCommitOffsetSize)
+        Some(
+            RDKafkaErrorCode::OffsetMetadataTooLarge
+                | RDKafkaErrorCode::InvalidCommitOffsetSize
+                | RDKafkaErrorCode::Unknown
+        )
     );
     is_of_topic(error) || is_large || code == Some(RDKafkaErrorCode::AssignmentLost)
 }
