@@ -13,7 +13,7 @@ use common::{
     Cluster, Counted, Gate, Notes, Run, builder, has_partitions, is_leaving, lead, noting,
     produce_into, round_trip, run, two_brokers, until,
 };
-use keyqueue_kafka::{Builder, Ended, Verdict};
+use keyqueue_kafka::{Builder, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::{sleep, timeout};
 
@@ -192,76 +192,6 @@ async fn a_topic_that_comes_ends_a_revocation_that_waits() {
     let ended = timeout(Duration::from_secs(60), first.ended()).await;
     let error = ended.expect("it ends").expect_err("it is outside");
     assert!(error.to_string().contains("UnknownMemberId"), "{error}");
-}
-
-/// A run of which a partition is wanted back, and that ends, when a topic comes; with the protocol of a cooperative group, or with another one.
-async fn a_topic_that_comes_while_a_run_ends(protocol: &str) -> Ended {
-    let cluster = Cluster::new(1).expect("a mock cluster");
-    cluster.create_topic("topic", 2, 1).expect("a topic");
-    produce_each(&cluster, "topic", 0..2, "1").await;
-    let builder = || {
-        let builder = of_pattern(&cluster).revoke_within(Duration::from_secs(3600));
-        builder.set("partition.assignment.strategy", protocol)
-    };
-    let consumer = builder().build().expect("settings");
-    let (now, go, stop) = (
-        Arc::<AtomicUsize>::default(),
-        Gate::default(),
-        Gate::default(),
-    );
-    let (of_run, gate, signal) = (Arc::clone(&now), go.clone(), stop.clone());
-    let of_task = consumer.clone();
-    let ended = tokio::spawn(async move {
-        let grace = Duration::from_secs(3600);
-        let work = move |_| {
-            let (gate, counted) = (gate.clone(), Counted::new(&of_run));
-            async move {
-                let _counted = counted;
-                gate.pass().await;
-            }
-        };
-        of_task.run_until(signal.pass(), grace, work).await
-    });
-    until("both run", || now.load(Ordering::SeqCst) == 2).await;
-    let (second, _) = noting(builder());
-    until("one is wanted back", || {
-        let partitions = consumer.status().partitions;
-        partitions.iter().any(|of| of.is_leaving)
-    })
-    .await;
-    stop.open();
-    // The others are seen to leave, unless they do already.
-    until("it ends", || is_leaving(&consumer)).await;
-    sleep(Duration::from_millis(500)).await;
-    assert_eq!(now.load(Ordering::SeqCst), 2);
-    create(&cluster, "two", 1);
-    until("one is cancelled", || now.load(Ordering::SeqCst) < 2).await;
-    sleep(Duration::from_millis(500)).await;
-    go.open();
-    let ended = timeout(Duration::from_secs(60), ended).await;
-    second.drop_future();
-    ended
-        .expect("it ends")
-        .expect("no panic")
-        .expect("no error")
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R6
-async fn a_topic_that_comes_while_a_run_ends_takes_the_grace_of_what_is_wanted_back() {
-    let (one, all) = tokio::join!(
-        a_topic_that_comes_while_a_run_ends("cooperative-sticky"),
-        a_topic_that_comes_while_a_run_ends("roundrobin"),
-    );
-    assert_eq!(
-        (one.finished, one.cancelled, one.is_lost),
-        (1, 1, false),
-        "{one}"
-    );
-    assert_eq!(
-        (all.finished, all.cancelled, all.is_lost),
-        (0, 2, true),
-        "{all}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R2, R6

@@ -26,6 +26,7 @@
 //! * A queue must not be dropped while its partition is assigned.
 
 mod intake;
+mod lost;
 mod rebalance;
 mod unread;
 

@@ -9,6 +9,7 @@ use rdkafka::Offset;
 use rdkafka::consumer::{Consumer, RebalanceProtocol};
 use rdkafka::error::KafkaError;
 
+use super::lost::{is_next, named};
 use super::{Assigned, Driver, after};
 use crate::clerk::{Job, Loaded, Of};
 use crate::client::{self, Event, Partition};
@@ -50,12 +51,6 @@ enum Step {
     /// For the last commit with this number, until then.
     Committing(u64, Instant),
     Left,
-}
-
-/// Whether the group has gone on without a reply to the revocation before this. If a topic comes, librdkafka joins the group again
-/// before partitions are given back: others may have them by now.
-fn is_next(event: &Event) -> bool {
-    !matches!(event, Event::Revoke(_, true))
 }
 
 impl Driver {
@@ -316,17 +311,10 @@ impl Driver {
     fn lost(&self, slots: &BTreeSet<u32>) -> BTreeSet<u32> {
         let is_lost = self.client.assignment_lost();
         let current = match &self.rebalancing {
-            Rebalancing::Revoking(partitions, leaving) => Some((0, partitions, leaving.is_lost)),
+            Rebalancing::Revoking(partitions, leaving) => Some((&partitions[..], leaving.is_lost)),
             _ => None,
         };
-        let revoked = |(next, event)| match event {
-            &Event::Revoke(ref partitions, is_lost) => Some((next, partitions, is_lost)),
-            Event::Assign(_) => None,
-        };
-        let revoked = (1..).zip(&self.events).filter_map(revoked).chain(current);
-        let goes_on = |next| self.events.iter().skip(next).any(is_next);
-        let named = revoked.filter(|(next, _, named)| is_lost && *named || goes_on(*next));
-        let named: Vec<_> = named.flat_map(|(_, partitions, _)| partitions).collect();
+        let named = named(current, &self.events, is_lost);
         let is_assign = |event: &Event| matches!(event, Event::Assign(_));
         let is_some = is_lost || !named.is_empty() || self.events.iter().any(is_assign);
         if is_some && !self.is_cooperative() {
