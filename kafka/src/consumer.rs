@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -193,7 +194,13 @@ impl Consumer {
             };
             let ended = driver.run();
             // An error is told before the group is left, which may take time.
-            let _late = ended.is_err().then_some(driver);
+            let _late = match ended {
+                Ok(_) => {
+                    leave(driver, LEAVING);
+                    None
+                }
+                Err(_) => Some(driver),
+            };
             _ = to_us.send(ended);
         };
         let started = thread::Builder::new()
@@ -226,6 +233,25 @@ impl Consumer {
     }
 }
 
+/// How long a run waits for the client to leave its group.
+const LEAVING: Duration = Duration::from_secs(30);
+
+/// Drops what leaves the group, and waits for that, but not for longer than this. A client that closes while the group gives it partitions may
+/// ask itself something that it does not reply to any more (librdkafka 2.12).
+fn leave(driver: impl Send + 'static, limit: Duration) {
+    let (left, leaves) = mpsc::channel();
+    let leave = move || {
+        drop(driver);
+        _ = left.send(());
+    };
+    let leaving = thread::Builder::new().name("keyqueue-kafka-leave".into());
+    // An error: no thread, and it was dropped here.
+    if leaving.spawn(leave).is_ok() && leaves.recv_timeout(limit) == Err(RecvTimeoutError::Timeout)
+    {
+        tracing::warn!(target: "keyqueue_kafka", "the client has not left its group within {limit:?}, and is left behind");
+    }
+}
+
 /// Ends a run.
 struct End<'c>(&'c Shared);
 
@@ -244,5 +270,41 @@ impl fmt::Debug for Consumer {
         f.debug_struct("Consumer")
             .field("settings", &self.shared.settings)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends its drop when the sender does.
+    struct Driver {
+        ends: mpsc::Receiver<()>,
+        _alive: Arc<()>,
+    }
+
+    impl Drop for Driver {
+        fn drop(&mut self) {
+            _ = self.ends.recv();
+        }
+    }
+
+    #[test] // R6
+    fn a_client_that_does_not_leave_is_left_behind() {
+        let alive = Arc::new(());
+        let client = || {
+            let (end, ends) = mpsc::channel();
+            let _alive = Arc::clone(&alive);
+            (end, Driver { ends, _alive })
+        };
+        let (end, hangs) = client();
+        leave(hangs, Duration::from_millis(50));
+        assert_eq!(Arc::strong_count(&alive), 2);
+        drop(end);
+        let (_, leaves) = client();
+        leave(leaves, Duration::MAX);
+        while Arc::strong_count(&alive) > 1 {
+            thread::yield_now();
+        }
     }
 }
