@@ -3,6 +3,7 @@
 
 mod config;
 pub mod dead_letter;
+mod delay;
 mod error;
 mod fleet;
 mod key;

@@ -1,9 +1,9 @@
 //! Adds keys from anywhere: [`Producer`].
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
-use async_nats::header::{NATS_MESSAGE_ID, NATS_SCHEDULE, NATS_SCHEDULE_TARGET};
+use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::context::GetStreamByNameErrorKind;
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::response::Response;
@@ -11,11 +11,10 @@ use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{Client, HeaderMap, Request};
 use bytes::Bytes;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::delay::{self, Next, Turn};
 use crate::{Config, Error, key};
 
 /// How many messages of one batch may wait for the server at once.
@@ -144,8 +143,12 @@ impl Producer {
     /// the sequence of the delayed message, which has another one when it is delivered.
     ///
     /// The time at which it is due is that of this process's clock, rounded up to a full second; the server delivers it when its own clock
-    /// shows that time. So keep the clocks of both by NTP: a second between them is a second more, or less. A key has one pending delay: a later call
-    /// replaces it. A delay of zero is [`add`](Self::add).
+    /// shows that time, or about a second later. So keep the clocks of both by NTP: a second between them is a second more, or less. A delay of
+    /// zero is [`add`](Self::add).
+    ///
+    /// A key has one pending delay: a later call replaces it, with two requests more. One that ends within 2 s is not replaced but ends, and the call
+    /// waits for that: the server would remove the new message with the former one if it came while the server adds that one. Of calls for one key that
+    /// run at the same time, one may stand for all: each returns the sequence of its message.
     ///
     /// The message is added when it is due, not before: with [`Coalesce::Server`](crate::Coalesce::Server) it then replaces
     /// the one that waits, also if that was added later than this call.
@@ -153,7 +156,8 @@ impl Producer {
     /// # Errors
     ///
     /// As [`add`](Self::add); also [`Error::Config`] if the time is after the year 9999, or if the stream has
-    /// a limit ([`Config::max_messages`], [`Config::max_bytes`]).
+    /// a limit ([`Config::max_messages`], [`Config::max_bytes`]). [`Error::Server`], too, if the server confirms the message when the former delay has
+    /// all but ended: then it may be stored or not.
     pub async fn add_after(
         &self,
         key: &str,
@@ -169,12 +173,10 @@ impl Producer {
             let reason = "a stream with max_messages or max_bytes keeps no delayed messages";
             return Err(refused(reason));
         }
-        let due = due(SystemTime::now(), delay);
-        let due = due.ok_or_else(|| refused("ends in the year 9999 or before"))?;
-        let mut headers = HeaderMap::new();
-        headers.insert(NATS_SCHEDULE, format!("@at {due}"));
         // Not `in`: a stream that takes no new messages keeps its delayed ones.
-        headers.insert(NATS_SCHEDULE_TARGET, self.config.subject_of("key", &token));
+        let target = self.config.subject_of("key", &token);
+        let headers = delay::headers(delay, target);
+        let headers = headers.ok_or_else(|| refused("ends in the year 9999 or before"))?;
         let subject = self.config.subject_of("at", &token);
         self.store(key, subject, headers, payload.into()).await
     }
@@ -238,12 +240,26 @@ impl Producer {
         let mut pause = PAUSE;
         // Whether a try that the server has not replied to may have stored the message.
         let mut open = false;
+        let mut turn = Turn::default();
         loop {
             let publishing = self.publish(&subject, &headers, &payload);
             // Also bounds the time in the client's buffer, which is full while there is no connection.
             let reply = timeout_at(end.min(Instant::now() + TRY), publishing).await;
+            let reply = match reply {
+                Ok(Err(Failure::Former)) => Ok(self
+                    .look(&mut turn, open, end, &subject, &mut headers)
+                    .await),
+                reply => reply,
+            };
             let error = match reply {
+                Ok(Ok(_)) if turn.is_late() => {
+                    let error =
+                        "the server has confirmed it so late that the key's former delay has ended";
+                    return Err(unconfirmed(key, true, error));
+                }
                 Ok(Ok(sequence)) => return Ok(sequence),
+                // The one that is there can be replaced.
+                Ok(Err(Failure::Former)) => continue,
                 Ok(Err(Failure::Refused(reason))) if !open => {
                     return Err(Error::Refused {
                         key: key.to_owned(),
@@ -297,6 +313,33 @@ impl Producer {
         }
     }
 
+    /// Looks at the delayed message of the key that is there. Returns the sequence of one that has replaced the call's own, or
+    /// [`Failure::Former`] if that can be published now.
+    async fn look(
+        &self,
+        turn: &mut Turn,
+        open: bool,
+        end: Instant,
+        subject: &str,
+        headers: &mut HeaderMap,
+    ) -> Result<u64, Failure> {
+        let token = subject.rsplit_once('.').map_or("", |(_, token)| token);
+        let stream = self.config.stream_of(self.config.partition_of(token));
+        let finding = delay::find(&self.client, &stream, subject);
+        let found = match timeout_at(end.min(Instant::now() + TRY), finding).await {
+            Ok(found) => found.map_err(Failure::NotStored)?,
+            Err(elapsed) => return Err(Failure::NotStored(elapsed.into())),
+        };
+        match turn.next(found, open, headers) {
+            Next::Replaced(sequence) => Ok(sequence),
+            Next::Publish => Err(Failure::Former),
+            Next::Wait => {
+                let error = "the key's former delay ends at this moment";
+                Err(Failure::NotStored(error.into()))
+            }
+        }
+    }
+
     /// Publishes the message once.
     async fn publish(
         &self,
@@ -316,6 +359,7 @@ impl Producer {
         })?;
         match serde_json::from_slice(&reply.payload) {
             Ok(Response::Ok(PublishAck { sequence, .. })) => Ok(sequence),
+            Ok(Response::Err { error }) if delay::is_former(&error) => Err(Failure::Former),
             Ok(Response::Err { error }) if is_final(&error) => {
                 Err(Failure::Refused(error.to_string()))
             }
@@ -331,6 +375,8 @@ enum Failure {
     Refused(String),
     /// There is no stream, or it has no leader at the moment.
     NoStream,
+    /// There is a delayed message of its key already.
+    Former,
     /// The server has not stored it, and may do so later.
     NotStored(async_nats::Error),
     /// It may be stored or not.
@@ -356,33 +402,5 @@ fn is_final(error: &jetstream::Error) -> bool {
         ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT => false,
         // The rest as in HTTP: what the client has sent, or the server's state. 429 is an overload.
         _ => (400..500).contains(&error.code()) && error.code() != 429,
-    }
-}
-
-/// The time of a schedule: never earlier than the delay.
-fn due(now: SystemTime, delay: Duration) -> Option<String> {
-    let since = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    let due = since.checked_add(delay)?;
-    let seconds = due.as_secs() + u64::from(due.subsec_nanos() > 0);
-    let due = OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()?;
-    due.format(&Rfc3339).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_schedule_is_never_early_and_at_most_a_second_late() {
-        let at = |nanos| SystemTime::UNIX_EPOCH + Duration::new(1_767_225_600, nanos);
-        let delay = Duration::from_millis(1500);
-        assert_eq!(due(at(0), delay).unwrap(), "2026-01-01T00:00:02Z");
-        assert_eq!(due(at(500_000_000), delay).unwrap(), "2026-01-01T00:00:02Z");
-        assert_eq!(due(at(500_000_001), delay).unwrap(), "2026-01-01T00:00:03Z");
-        assert_eq!(due(at(0), Duration::MAX), None);
-        assert_eq!(
-            due(at(0), Duration::from_secs(8000 * 365 * 24 * 3600)),
-            None
-        );
     }
 }
