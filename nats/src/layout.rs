@@ -13,8 +13,9 @@
 
 use std::fmt;
 
-use async_nats::jetstream::kv::{Store, UpdateErrorKind};
+use async_nats::jetstream::kv::Store;
 
+use crate::fleet::bucket::{last, replace};
 use crate::{Config, Error, Fence};
 
 /// The record of the bucket with the number of partitions.
@@ -101,14 +102,18 @@ impl Layout {
     /// Reads the record. `None`: there is none.
     pub(crate) async fn find(store: &Store, config: &Config) -> Result<Option<Self>, Error> {
         let doing = format!("reading the record {LAYOUT} of the bucket {}", store.name);
-        let entry = store.entry(LAYOUT).await.map_err(Error::server(doing))?;
-        let Some(entry) = entry else { return Ok(None) };
-        let found = String::from_utf8_lossy(&entry.value);
+        // A follower may have that of before the last change.
+        let record = last(store, &format!("{}{LAYOUT}", store.prefix)).await;
+        let record = record.map_err(Error::server(doing))?;
+        let Some(record) = record else {
+            return Ok(None);
+        };
+        let found = String::from_utf8_lossy(&record.payload);
         let (now, next) = parse(&found).ok_or_else(|| config.other_partitions(&*found))?;
         Ok(Some(Layout {
             now,
             next,
-            revision: entry.revision,
+            revision: record.sequence,
         }))
     }
 
@@ -120,14 +125,15 @@ impl Layout {
 
     /// Writes it if the record's revision is still this one; otherwise another process has written it.
     pub(crate) async fn write(&self, store: &Store) -> Result<(), Error> {
-        let write = store.update(LAYOUT, self.to_string().into(), self.revision);
-        match write.await {
-            Err(error) if error.kind() != UpdateErrorKind::WrongLastRevision => {
-                let doing = format!("writing the record {LAYOUT} of the bucket {}", store.name);
-                Err(Error::server(doing)(error))
-            }
-            _ => Ok(()),
-        }
+        let write = replace(store, LAYOUT, self.to_string(), self.revision).await;
+        let doing = format!("writing the record {LAYOUT} of the bucket {}", store.name);
+        write.map_err(Error::server(doing))
+    }
+
+    /// Whether it is still the record.
+    pub(crate) async fn is_current(&self, store: &Store, config: &Config) -> Result<bool, Error> {
+        let found = Self::find(store, config).await?;
+        Ok(found.is_some_and(|found| found.revision == self.revision))
     }
 
     /// Whether the streams of the configuration's number take new messages.

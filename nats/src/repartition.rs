@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::kv::{Store, UpdateErrorKind};
+use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::message::Message;
 use async_nats::jetstream::{self, Context};
 use tokio::time::sleep;
 
 use crate::fleet::attempts::epoch_of;
+use crate::fleet::bucket::replace;
 use crate::layout::Layout;
 use crate::scan::scan;
 use crate::stream;
@@ -78,22 +79,7 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
             // It may have been another process's.
             return Box::pin(repartition(client, config)).await;
         }
-        stream::create_streams(&context, config, true).await?;
-        for partition in 0..old.partitions {
-            close(&context, &old, partition).await?;
-        }
-        for partition in 0..old.partitions {
-            while !is_drained(&context, &old.stream_of(partition)).await? {
-                sleep(LOOK).await;
-            }
-        }
-        note_epochs(&counts, config).await?;
-        let done = Layout {
-            now: config.partitions,
-            next: None,
-            ..layout
-        };
-        done.write(&store).await?;
+        change(&context, [&store, &counts], &layout, [&old, config]).await?;
         // It may have been another process's, and the number may have been changed once more.
         let found = Layout::read(&store, config).await?;
         if found.check(config)? {
@@ -103,8 +89,55 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
     delete_others(&context, config).await
 }
 
+/// Makes the new streams, drains the old ones, and ends the change, unless another process has ended it meanwhile.
+async fn change(
+    context: &Context,
+    [store, counts]: [&Store; 2],
+    layout: &Layout,
+    [old, new]: [&Config; 2],
+) -> Result<(), Error> {
+    let made = stream::create_streams(context, new, true).await?;
+    close_late(context, store, new, made).await?;
+    for partition in 0..old.partitions {
+        // The number may have been changed back: then these take the messages.
+        if !layout.is_current(store, new).await? {
+            return Ok(());
+        }
+        close(context, old, partition).await?;
+    }
+    for partition in 0..old.partitions {
+        while !is_drained(context, &old.stream_of(partition)).await? {
+            sleep(LOOK).await;
+        }
+    }
+    note_epochs(counts, new).await?;
+    let done = Layout {
+        now: new.partitions,
+        next: None,
+        ..*layout
+    };
+    done.write(store).await
+}
+
+/// Closes those of the streams that this process has made which take messages that nobody would handle, because the number was changed
+/// meanwhile.
+pub(crate) async fn close_late(
+    context: &Context,
+    store: &Store,
+    config: &Config,
+    made: Vec<u16>,
+) -> Result<(), Error> {
+    for partition in made {
+        // Before each: the number may be changed back.
+        if !Layout::read(store, config).await?.takes(config) {
+            close(context, config, partition).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Lets a stream take no new messages.
-pub(crate) async fn close(context: &Context, old: &Config, partition: u16) -> Result<(), Error> {
+async fn close(context: &Context, old: &Config, partition: u16) -> Result<(), Error> {
     let closed = old.stream_config(partition, false);
     let Some(stream) = stream::find(context, &closed.name).await? else {
         // Another process has ended the change.
@@ -140,14 +173,9 @@ async fn note_epochs(counts: &Store, config: &Config) -> Result<(), Error> {
         let there = found.iter().find(|record| *record.subject == *subject);
         let revision = there.map(|record| record.info().map(|info| info.stream_sequence));
         let revision = revision.transpose().map_err(Error::server(doing()))?;
-        let write = counts.update(key, highest.to_string().into(), revision.unwrap_or(0));
-        match write.await {
-            // Otherwise another process has ended the change, and there may be owners.
-            Err(error) if error.kind() != UpdateErrorKind::WrongLastRevision => {
-                return Err(Error::server(doing())(error));
-            }
-            _ => {}
-        }
+        // If another process has written it, it has ended the change, and there may be owners.
+        let write = replace(counts, &key, highest.to_string(), revision.unwrap_or(0));
+        write.await.map_err(Error::server(doing()))?;
     }
     Ok(())
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_nats::Client;
 use async_nats::jetstream::context::{
-    GetStreamErrorKind, KeyValueErrorKind, RequestError, RequestErrorKind,
+    CreateStreamErrorKind, GetStreamError, GetStreamErrorKind, KeyValueErrorKind, RequestError,
+    RequestErrorKind,
 };
 use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::stream::{
@@ -17,9 +18,10 @@ use async_nats::jetstream::stream::{
 };
 use async_nats::jetstream::{self, Context, ErrorCode};
 use futures_util::{StreamExt, TryStreamExt};
+use tokio::time::sleep;
 
 use crate::layout::Layout;
-use crate::repartition::close;
+use crate::repartition::close_late;
 use crate::{Coalesce, Config, Error};
 
 /// For how long the server recognises a message id: longer than a producer publishes a message again. The server keeps
@@ -27,8 +29,10 @@ use crate::{Coalesce, Config, Error};
 pub(crate) const DUPLICATES: Duration = Duration::from_secs(60);
 /// For each request of a membership that has no shorter limit.
 pub(crate) const MOST: Duration = Duration::from_secs(2);
-/// For how long `join` asks again for what the server has not replied to.
+/// For how long `join` and `create` ask again for what the server has not replied to.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at what other processes create.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How many requests about streams are sent at once.
 pub(crate) const AT_ONCE: usize = 16;
 
@@ -139,14 +143,19 @@ impl Config {
 /// again.
 pub async fn create(client: &Client, config: &Config) -> Result<(), Error> {
     config.check()?;
-    let created = create_all(client, config).await;
-    created.map_err(|error| error.at(client))?;
-    open(client, config).await.map(drop)
+    let create = async || {
+        create_all(client, config).await?;
+        find_all(client, config).await.map(drop)
+    };
+    // Not all servers know what another process has just made.
+    let passes = |source: &Cause| is_silent(source) || is_unknown(source);
+    patiently(client, create, passes).await
 }
 
 async fn create_all(client: &Client, config: &Config) -> Result<(), Error> {
     check_version(client)?;
-    let context = jetstream::new(client.clone());
+    let mut context = jetstream::new(client.clone());
+    context.set_timeout(MOST);
     for bucket in config.buckets() {
         create_stream(&context, config.bucket_config(&bucket)).await?;
     }
@@ -167,15 +176,9 @@ async fn create_all(client: &Client, config: &Config) -> Result<(), Error> {
     }
     let closes = Layout::read(&store, config).await?.check(config)?;
     let made = create_streams(&context, config, !closes).await?;
-    let layout = Layout::read(&store, config).await?;
-    if !layout.takes(config) {
-        // The number was changed meanwhile, and nobody would handle what these take. Others that are there are `repartition`'s business:
-        // it may have failed before the new ones take anything.
-        for partition in made {
-            close(&context, config, partition).await?;
-        }
-    }
-    layout.check(config)?;
+    // Others that are there are `repartition`'s business: it may have failed before the new ones take anything.
+    close_late(&context, &store, config, made).await?;
+    Layout::read(&store, config).await?.check(config)?;
     if let Some(subject) = &config.dead_letters {
         let dead = config.dead_config(subject);
         let (name, subjects) = (dead.name.clone(), dead.subjects.clone());
@@ -253,18 +256,30 @@ async fn create_stream(
     if let Some(there) = find(context, &name).await? {
         return Ok((there.cached_info().config.clone(), false));
     }
-    match context.create_stream(wanted).await {
-        Ok(created) => Ok((created.cached_info().config.clone(), true)),
+    let began = Instant::now();
+    loop {
+        let error = match context.create_stream(wanted.clone()).await {
+            Ok(created) => return Ok((created.cached_info().config.clone(), true)),
+            Err(error) => error,
+        };
         // Another process may have created it at this moment.
-        Err(error) => match context.get_stream(&name).await {
-            Ok(there) => Ok((there.cached_info().config.clone(), true)),
-            Err(_) => Err(Error::server(format!("creating the stream {name}"))(error)),
-        },
+        if let Ok(there) = context.get_stream(&name).await {
+            return Ok((there.cached_info().config.clone(), true));
+        }
+        // Or several servers are about to.
+        if !is_taken(&error.kind()) || began.elapsed() >= PATIENCE {
+            return Err(Error::server(format!("creating the stream {name}"))(error));
+        }
+        sleep(PAUSE).await;
     }
 }
 
+fn is_taken(kind: &CreateStreamErrorKind) -> bool {
+    matches!(kind, CreateStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NAME_EXIST)
+}
+
 /// What to tell about an error of a request, if nobody has replied to it.
-fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
+fn hint(error: &Cause) -> &'static str {
     if is(error, RequestErrorKind::NoResponders) {
         " on a server that may have no JetStream (`-js`)"
     } else {
@@ -272,12 +287,28 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
     }
 }
 
+type Cause = dyn std::error::Error + 'static;
+
 /// Whether an error is due to a request that has failed in this way.
-fn is(error: &(dyn std::error::Error + 'static), kind: RequestErrorKind) -> bool {
+fn is(error: &Cause, kind: RequestErrorKind) -> bool {
     let mut causes = successors(Some(error), |cause| cause.source());
     causes.any(|cause| {
         let request = cause.downcast_ref::<RequestError>();
         request.is_some_and(|error| error.kind() == kind)
+    })
+}
+
+/// Whether the server has not replied to a request: a stream has no leader for a moment.
+fn is_silent(error: &Cause) -> bool {
+    is(error, RequestErrorKind::TimedOut)
+}
+
+/// Whether a server knows no such stream.
+fn is_unknown(error: &Cause) -> bool {
+    let mut causes = successors(Some(error), |cause| cause.source());
+    causes.any(|cause| {
+        let found = cause.downcast_ref::<GetStreamError>();
+        found.is_some_and(|error| is_missing(&error.kind()))
     })
 }
 
@@ -318,12 +349,25 @@ pub(crate) async fn open(
     client: &Client,
     config: &Config,
 ) -> Result<(Context, Vec<Stream>, [Store; 2]), Error> {
+    patiently(client, || find_all(client, config), is_silent).await
+}
+
+/// Does it again after errors of the server that may pass.
+async fn patiently<T, F>(
+    client: &Client,
+    run: impl Fn() -> F,
+    passes: impl Fn(&Cause) -> bool,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
     let began = Instant::now();
     loop {
-        match find_all(client, config).await {
-            Err(Error::Server { source, .. })
-                if is(&*source, RequestErrorKind::TimedOut) && began.elapsed() < PATIENCE => {}
-            found => return found.map_err(|error| error.at(client)),
+        match run().await {
+            Err(Error::Server { source, .. }) if passes(&*source) && began.elapsed() < PATIENCE => {
+                sleep(PAUSE).await;
+            }
+            done => return done.map_err(|error| error.at(client)),
         }
     }
 }
@@ -375,9 +419,12 @@ async fn partition_stream(
 ) -> Result<Stream, Error> {
     let mut wanted = config.stream_config(partition, true);
     let name = wanted.name.clone();
-    let stream = find(context, &name).await?.ok_or_else(|| {
-        let doing = format!("looking for the stream {name}, which `create` makes");
-        Error::server(doing)("there is none")
+    let stream = context.get_stream(&name).await.map_err(|error| {
+        let hint = match is_missing(&error.kind()) {
+            true => ", which `create` makes",
+            false => hint(&error),
+        };
+        Error::server(format!("looking for the stream {name}{hint}"))(error)
     })?;
     let found = &stream.cached_info().config;
     let closed = config.stream_config(partition, false);

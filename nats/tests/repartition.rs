@@ -97,6 +97,46 @@ async fn streams_are_created_after_the_number_was_changed() {
     none_is_open(&context, &old, 4).await;
 }
 
+/// N1: the same of a `repartition`, which goes on after another has ended the change, and the number was changed back.
+#[tokio::test]
+async fn a_late_change_closes_no_streams_that_take_messages() {
+    let (old, new) = (config(), with(7));
+    let Some((server, client, producer)) = created(&old).await else {
+        return;
+    };
+    let proxy = Swallow::start(server.url()).await;
+    // On a busy machine the changes may take longer than a request has.
+    let late = loop {
+        proxy.hold(Some("STREAM.INFO.WORK-7-"));
+        let before = proxy.requests().len();
+        let late = tokio::spawn({
+            let (client, new) = (proxy.client().await, new.clone());
+            async move { repartition(&client, &new).await }
+        });
+        until("it looks for the new streams", async || {
+            let requests = proxy.requests().into_iter().skip(before);
+            requests.filter(|to| to.contains("WORK-7-")).count() > 0
+        })
+        .await;
+        repartition(&client, &new).await.unwrap();
+        repartition(&client, &old).await.unwrap();
+        proxy.hold(None);
+        match late.await.unwrap() {
+            Err(Error::Server { .. }) => {}
+            late => break late,
+        }
+    };
+    assert!(matches!(late, Err(Error::Mismatch { .. })), "{late:?}");
+    stored(&producer, keys("key", 20)).await;
+    let added = Producer::new(client, &new).unwrap();
+    let added = added.patience(Duration::from_secs(3)).add("key", "").await;
+    assert!(added.is_err(), "nobody would handle it");
+    // The number is read from the leader of the bucket: a follower may have the one of before.
+    let requests = proxy.requests();
+    let direct = |to: &&String| to.contains("DIRECT.GET.KV_WORK-owners");
+    assert_eq!(requests.iter().find(direct), None);
+}
+
 /// N1: a change whose new streams cannot be made leaves the old ones open, and so does `create`.
 #[tokio::test]
 async fn create_closes_no_streams_that_it_has_not_made() {

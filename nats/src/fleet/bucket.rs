@@ -1,23 +1,28 @@
 //! The records of ownership in the key-value bucket: writes, reads and the watcher.
 
+use std::iter::successors;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::context::{Context, PublishErrorKind};
-use async_nats::jetstream::kv::{Entry, Operation, Store};
+use async_nats::jetstream::kv::{Entry, Operation, Store, UpdateError, UpdateErrorKind};
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::ownership::{Input, Key, Revision, Value, WriteEnd};
+use crate::stream::MOST;
 
 /// How long the record of a session that has ended is kept. By then no partition's record names it.
 const KEPT: Duration = Duration::from_secs(3600);
 /// How long the watcher may show nothing while there is something that was written here.
 const SILENCE: Duration = Duration::from_millis(500);
+/// Between two tries while the servers store another value of a record.
+const IN_FLIGHT: Duration = Duration::from_millis(20);
 
 pub(super) struct Bucket {
     pub(super) context: Context,
@@ -131,7 +136,7 @@ impl Bucket {
 }
 
 /// Reads a record from the leader of a bucket's stream.
-pub(super) async fn last(
+pub(crate) async fn last(
     store: &Store,
     subject: &str,
 ) -> Result<Option<StreamMessage>, async_nats::Error> {
@@ -140,6 +145,37 @@ pub(super) async fn last(
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Writes a record if its revision is still this one. Otherwise another process has written it, which is no error.
+pub(crate) async fn replace(
+    store: &Store,
+    key: &str,
+    value: String,
+    revision: u64,
+) -> Result<(), UpdateError> {
+    let end = Instant::now() + MOST;
+    loop {
+        match store.update(key, value.clone().into(), revision).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => return Ok(()),
+            Err(error) if is_in_flight(&error) && Instant::now() < end => sleep(IN_FLIGHT).await,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether the servers are storing another value of the record. The next try shows whether they have.
+fn is_in_flight(error: &UpdateError) -> bool {
+    let mut causes = successors(Some(error as &dyn std::error::Error), |cause| {
+        cause.source()
+    });
+    causes.any(|cause| {
+        let refused = cause.downcast_ref::<jetstream::Error>();
+        refused.is_some_and(|error| {
+            error.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT
+        })
+    })
 }
 
 fn seen(partitions: u16, entry: Entry) -> Option<Input> {
