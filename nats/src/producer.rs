@@ -116,7 +116,8 @@ impl Producer {
     ///
     /// The id is the key's: another key may have the same. A repeat is not stored either if the first message was delivered or
     /// replaced by a later one of its key ([`Coalesce::Server`](crate::Coalesce::Server)), so the later one stays; but after more than
-    /// 60 s, or if all servers of the stream were killed in between, it is stored as a new message, which replaces the later one.
+    /// 60 s, or if all servers of the stream were killed in between, it is stored as a new message, which replaces the later one. It is also stored
+    /// as a new one if [`repartition`](crate::repartition()) has changed the number of partitions in between: each stream knows its own ids.
     ///
     /// # Errors
     ///
