@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube_client::api::{ObjectMeta, PostParams};
 use kube_client::{Api, Error};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::state::{Candidate, Seen, Step};
 
@@ -30,15 +30,13 @@ pub(super) struct Driver {
 impl Driver {
     /// Runs until all handles are dropped, then releases the lease.
     pub(super) async fn run(mut self, mut handles: mpsc::Receiver<Infallible>) {
-        let tries = async {
-            loop {
-                self.limited_try().await;
-                sleep(self.retry_period).await;
+        loop {
+            // To its end: the server may apply a request that is dropped after `release` has read
+            // the lease.
+            self.limited_try().await;
+            if timeout(self.retry_period, handles.recv()).await.is_ok() {
+                break;
             }
-        };
-        tokio::select! {
-            _ = handles.recv() => {}
-            () = tries => {}
         }
         self.leads_until.send_replace(None);
         match timeout(self.request_limit, self.release()).await {

@@ -264,7 +264,8 @@ impl Leadership {
         }
     }
 
-    /// Waits until the lease is released, which happens after all other clones are dropped. For the
+    /// Waits until the lease is released, which happens after all other clones are dropped and a
+    /// request that is in flight has ended, or after the renew deadline at the latest. For the
     /// end of a program: without it, the runtime may end before the release is sent, and another
     /// candidate waits for the lease's duration.
     ///

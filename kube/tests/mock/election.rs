@@ -224,6 +224,20 @@ async fn a_lease_is_released_by_its_last_handle() {
     assert_eq!(holder(&server).unwrap(), "");
 }
 
+/// K10: the server applies a renewal that is in flight, and then the release.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_released_while_it_is_renewed() {
+    let server = Server::default();
+    let leadership = candidate(&server, "one");
+    leadership.acquired().await;
+    server.apply_after(Duration::from_secs(1));
+    // The renewal is sent after 2 s.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    leadership.release().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(holder(&server).unwrap(), "");
+}
+
 #[tokio::test]
 async fn contradictory_settings_are_named() {
     let server = Server::default();

@@ -40,6 +40,8 @@ struct State {
     is_down: bool,
     /// How long the reply to a write takes after it has been applied.
     reply_time: Duration,
+    /// How long a write takes before it is applied, also if its client is gone.
+    write_time: Duration,
 }
 
 pub(crate) const MAPS: &str = "configmaps";
@@ -133,6 +135,11 @@ impl Server {
         self.state().reply_time = time;
     }
 
+    /// Sets how long a write takes before it is applied, also if its client is gone.
+    pub(crate) fn apply_after(&self, time: Duration) {
+        self.state().write_time = time;
+    }
+
     pub(crate) fn object(&self, kind: &str, name: &str) -> Option<Value> {
         let key = (kind.to_owned(), name.to_owned());
         self.state().objects.get(&key).cloned()
@@ -169,7 +176,19 @@ impl Server {
             .expect("a known kind");
         let (kind, name) = (path[at], path.get(at + 1).copied());
         let is_write = matches!(parts.method, Method::POST | Method::PUT);
-        let reply_time = self.state().reply_time;
+        let (reply_time, write_time) = {
+            let state = self.state();
+            (state.reply_time, state.write_time)
+        };
+        if is_write && !write_time.is_zero() {
+            let (server, method) = (self.clone(), parts.method.clone());
+            let (kind, name) = (kind.to_owned(), name.map(str::to_owned));
+            let written = tokio::spawn(async move {
+                tokio::time::sleep(write_time).await;
+                server.reply(&method, &kind, name.as_deref(), "", &body)
+            });
+            return written.await.expect("it is written");
+        }
         let response = self.reply(&parts.method, kind, name, query, &body);
         if is_write {
             tokio::time::sleep(reply_time).await;
