@@ -144,7 +144,7 @@ impl Producer {
     /// the sequence of the delayed message, which has another one when it is delivered.
     ///
     /// The time at which it is due is that of this process's clock, rounded up to a full second; the server delivers it when its own clock
-    /// shows that time, or about a second later. So keep the clocks of both by NTP: a second between them is a second more, or less. A delay of
+    /// shows that time. So keep the clocks of both by NTP: a second between them is a second more, or less. A delay of
     /// zero is [`add`](Self::add).
     ///
     /// A key has one pending delay: a later call replaces it, with two requests more. One that ends within 2 s is not replaced but ends, and the call
