@@ -135,6 +135,27 @@ fn two_delays_beside_the_end_of_one() {
     });
 }
 
+/// D1, D3, T4. A delay beside a change of a key that is debounced. Interleaving: the delay is not set, because the debounced
+/// one is due sooner; that moves beyond it.
+#[test]
+fn a_debounced_delay_that_moves_passes_no_other_delay() {
+    check("delay_debounce", 3, || {
+        let (queue, time) = delayed_queue(keyqueue::Builder::manual_timers);
+        let debounce = |queue: &Queue| queue.entry(1).debounce(2 * MS, HOUR).add();
+        debounce(&queue);
+        time.advance(MS);
+        let handle = queue.handle(1);
+        let adder = spawn(move || handle.add_after(MS));
+        assert_eq!(debounce(&queue), Added::Delayed);
+        assert_eq!(adder.join().unwrap(), Added::Delayed);
+        assert_eq!(debounce(&queue), Added::Delayed);
+        time.advance(MS);
+        assert_eq!(queue.fire_due(), 1);
+        time.advance(HOUR);
+        assert_eq!(queue.fire_due(), 0);
+    });
+}
+
 /// D3, C5. Interleaving: the data is still in the caller's store buffer when it finds an earlier
 /// delay pending; that one ends; the worker reads the data.
 #[test]

@@ -50,4 +50,10 @@ impl Rule {
             _ => kept,
         }
     }
+
+    /// Returns whether another delay bounds a debounced one that is kept instead of it.
+    pub(crate) fn bounds_bursts(self) -> bool {
+        // Not if the later or the first one counts. The new one is kept if it is due in another tick.
+        matches!(self.policy, DelayPolicy::Earliest | DelayPolicy::Replace)
+    }
 }

@@ -1,15 +1,16 @@
 //! Debounced delays: each change of a key moves its delay, but not beyond the limit of the first one.
 //!
 //! A *burst* is a pending delay that a debounced add has set: its word has a flag
-//! ([`delay`](crate::keys::delay)). Its limit, a tick, is here, by the address of the word. Only debounced
-//! adds read it, so other delays cost nothing more, and nodes have no room for it.
+//! ([`delay`](crate::keys::delay)). Its limit, a tick, is here, by the address of the word. Only debounced adds, and
+//! other delays that find a burst, look for it, so other delays cost nothing more, and nodes have no room for it.
 //!
 //! # Protocol
 //!
 //! | who | does under the lock |
 //! | --- | --- |
-//! | an add that finds no burst | sets the delay with the flag, and stores the limit |
-//! | an add that finds one | reads the limit, and moves the delay |
+//! | a debounced add that finds no burst | sets the delay with the flag, and stores the limit, or the tick of the delay that it replaces if that is earlier |
+//! | a debounced add that finds one | reads the limit, and moves the delay |
+//! | another delay for which one was kept | is set once more, as the burst may have moved beyond it; lowers the limit to its tick if the burst is kept again |
 //! | the driver, for each entry of a burst that has fired or is stale | removes the limit, unless the delay is a burst |
 //!
 //! * A word gets the flag only under the lock, or while it has it. It may lose it at any time: the burst is
@@ -73,9 +74,9 @@ impl Limits {
         let mut limits = self.0.lock();
         // Under the lock: the last change decides.
         let (quiet, limit) = dues();
-        let mut begins = false;
+        let mut begins = None;
         let plan = |pending: Option<Stamp>| {
-            begins = false;
+            begins = None;
             let due = match pending {
                 // Its end serves this change, too.
                 Some(retry) if rule.holds_retries && retry.is_retry() => None,
@@ -86,18 +87,44 @@ impl Limits {
                 }
                 // It comes sooner, and serves this change, too.
                 Some(other) if other.due() <= quiet.min(limit) => None,
-                _ => {
-                    begins = true;
+                other => {
+                    // The changes that follow move it no further than the delay that it replaces.
+                    begins = Some(other.map_or(limit, |other| limit.min(other.due())));
                     Some(quiet.min(limit))
                 }
             };
             due.map(Plan::Burst)
         };
         let set = delay.set_as(level, false, plan, admit);
-        if begins && matches!(set, Set::Pending { .. }) {
+        if let (Some(limit), Set::Pending { .. }) = (begins, set) {
             limits.insert(address(delay), limit);
         }
         set
+    }
+
+    /// Keeps a burst from moving beyond another delay, for which it was kept; `due` returns the tick at which that is due if
+    /// it begins now. Returns the stamp of that delay, if the burst has moved beyond it: then it is set after all.
+    #[cold]
+    pub(super) fn lower(
+        &self,
+        delay: &Delay,
+        level: Level,
+        rule: Rule,
+        due: impl FnOnce() -> u64,
+    ) -> Option<Stamp> {
+        if !rule.bounds_bursts() {
+            return None;
+        }
+        let mut limits = self.0.lock();
+        let due = due();
+        // If none is pending any more, its end has served the other delay, and nothing is set.
+        if let Set::Pending { stamp, .. } = delay.set(due, level, rule, false, || false) {
+            return Some(stamp);
+        }
+        if let Some(limit) = limits.get_mut(&address(delay)) {
+            *limit = due.min(*limit);
+        }
+        None
     }
 
     /// Removes the limit of a delay that is no burst any more.

@@ -170,7 +170,7 @@ impl<K> Timer<K> {
         lock: impl Sized,
     ) -> Set {
         let admit = || admit(&pin);
-        let set = match wait.limit {
+        let mut set = match wait.limit {
             None => {
                 let due = self.due(wait.delay);
                 pin.delay().set(due, level, self.rule, retry, admit)
@@ -181,6 +181,21 @@ impl<K> Timer<K> {
             }
         };
         drop(lock);
+        if let Set::Kept { turned } = set
+            && wait.limit.is_none()
+            && pin.delay().is_burst()
+        {
+            // Without the lock: what this sets moves a delay that is pending by now, as a call that comes now would.
+            let due = || self.due(wait.delay);
+            if let Some(stamp) = self.limits.lower(pin.delay(), level, self.rule, due) {
+                let moved = true;
+                set = Set::Pending {
+                    stamp,
+                    moved,
+                    turned,
+                };
+            }
+        }
         match set {
             Set::Pending { stamp, moved, .. } => {
                 if moved {

@@ -81,6 +81,70 @@ fn of_a_burst_and_another_delay_the_earlier_one_counts() {
     }
 }
 
+#[test] // T4, D1, D3: whichever comes first, and however often the key changes after that
+fn a_key_that_is_never_quiet_comes_when_another_delay_of_it_ends() {
+    use DelayPolicy::{Earliest, KeepFirst, Latest, Replace};
+    let delay: fn(&WorkQueue<u64>) =
+        |queue| assert_eq!(queue.add_after(1, ms(150)), Added::Delayed);
+    let retry: fn(&WorkQueue<u64>) = |queue| {
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        assert_eq!(item.retry_after(ms(150)), Added::Delayed);
+    };
+    let burst: fn(&WorkQueue<u64>) = |queue| assert_eq!(change(queue, 1), Added::Delayed);
+    let cases = [
+        (Earliest, [delay, burst], 150),
+        (Earliest, [retry, burst], 150),
+        (Earliest, [burst, delay], 150),
+        (Earliest, [burst, retry], 150),
+        (Latest, [delay, burst], 150),
+        (KeepFirst, [delay, burst], 150),
+        (Replace, [delay, burst], 150),
+        // The policy decides about a later call of another delay.
+        (Latest, [burst, delay], 150),
+        (KeepFirst, [burst, delay], 250),
+        (Replace, [burst, delay], 150),
+    ];
+    for (nth, (policy, calls, comes)) in cases.into_iter().enumerate() {
+        let (queue, time) = built::<u64>(|builder| builder.delay_policy(policy));
+        for call in calls {
+            call(&queue);
+        }
+        let mut at = Vec::new();
+        for now in (0..comes).step_by(50) {
+            burst(&queue);
+            at.extend(after(&queue, &time, ms(50)).iter().map(|_| now + 50));
+        }
+        assert_eq!(at, [comes], "{nth}, {policy:?}");
+        assert_eq!(after(&queue, &time, HOUR), [], "{nth}, {policy:?}");
+    }
+}
+
+#[test] // T4, D3
+fn a_delay_at_the_end_of_the_quiet_time_counts_if_the_key_changes_again() {
+    for policy in [DelayPolicy::Earliest, DelayPolicy::Replace] {
+        let (queue, time) = built::<u64>(|builder| builder.delay_policy(policy));
+        change(&queue, 1);
+        queue.add_after(1, QUIET);
+        time.advance(ms(50));
+        change(&queue, 1);
+        assert_eq!(after(&queue, &time, ms(50)), [1], "{policy:?}");
+    }
+}
+
+#[test] // T4: the limit of a change that another delay serves counts as well
+fn a_change_with_a_shorter_quiet_time_extends_no_limit() {
+    let (queue, time) = timed::<u64>();
+    queue.add_after(1, ms(150));
+    queue.entry(1).debounce(secs(9), ms(200)).add();
+    let mut at = Vec::new();
+    for now in 0..150 {
+        queue.entry(1).debounce(ms(20), HOUR).add();
+        at.extend(after(&queue, &time, ms(1)).iter().map(|_| now + 1));
+    }
+    assert_eq!(at, [150]);
+}
+
 #[test] // T4: a retry that is pending is no obstacle, and one that comes is merged
 fn a_burst_meets_retries_of_its_key() {
     let (queue, time) = timed::<u64>();

@@ -95,6 +95,11 @@ impl<K: Ord + Copy + Default> Delays<K> {
         }
         if replaces {
             self.limits.remove(&key);
+        } else if matches!(self.policy, Policy::Earliest | Policy::Replace) {
+            // A burst moves no further than to this one.
+            self.limits
+                .entry(key)
+                .and_modify(|limit| *limit = due.min(*limit));
         }
         self.set_at(key, level, replaces.then_some(due), retry);
     }
@@ -110,7 +115,8 @@ impl<K: Ord + Copy + Default> Delays<K> {
             (Some(first), _) => Some(quiet.min(*first)),
             (None, Some(other)) if other <= quiet.min(limit) => None,
             _ => {
-                self.limits.insert(key, limit);
+                let limit_or_other = pending.map_or(limit, |other| limit.min(other));
+                self.limits.insert(key, limit_or_other);
                 Some(quiet.min(limit))
             }
         };

@@ -214,9 +214,10 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
     /// [run now](WorkQueue::run_now) or superseded. Then the next add begins anew, also while the key is queued
     /// or processing. With a `quiet` or `limit` of zero this is a plain add.
     ///
-    /// Of this and another delay of the key, which [`after`](Self::after) or a retry sets, the earlier one is kept,
-    /// by whatever policy; but a later call of those may replace a debounced delay, if the queue's
-    /// [`DelayPolicy`](crate::DelayPolicy) is not the default. Apart from that a debounced delay is one like any
+    /// Of this and another delay of the key, which [`after`](Self::after) or a retry has set, the earlier one is kept,
+    /// by whatever policy, and no debounced add moves the key beyond the other one. If `after` or a retry comes later
+    /// than this, the queue's [`DelayPolicy`](crate::DelayPolicy) decides. By default the same holds then; another policy may
+    /// replace the debounced delay, or drop the other one. Apart from that a debounced delay is one like any
     /// other, of a value, too: see [`after`](Self::after), which this replaces.
     ///
     /// ```
