@@ -90,7 +90,7 @@ impl<K, V> Core<K, V> {
 
     fn take_value(&self, values: &Merger<V>, pin: &Pin<K>) -> Option<(Option<V>, LeftReason)> {
         let waiting = pin.carried(&values.carries).waiting.lock();
-        let reason = match self.withdraw(pin, &waiting) {
+        let reason = match self.withdraw(pin, &waiting)? {
             // It goes with the entry.
             (State::Queued, _) => return None,
             (State::Idle | State::Processing, true) => LeftReason::Delayed,

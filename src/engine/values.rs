@@ -174,12 +174,14 @@ impl<K, V> Core<K, V> {
     }
 
     /// Withdraws a pinned key, before the caller takes its value, which it has locked: cancels the pending delay, and makes a key
-    /// that is dirty for the value processing. Returns the state until then, and whether there was a delay.
-    pub(crate) fn withdraw(&self, pin: &Pin<K>, waiting: &Waiting<V>) -> (State, bool) {
+    /// that is dirty for the value processing. Returns the state until then, and whether there was a delay; `None` if there is
+    /// no value, and the key is queued or dirty: then it stays so, and the caller leaves what else the key carries to it.
+    pub(crate) fn withdraw(&self, pin: &Pin<K>, waiting: &Waiting<V>) -> Option<(State, bool)> {
         // A delay that is just ending may still add the key: then its delivery finds no value, and nothing is delivered.
         let is_delayed = pin.delay().cancel().is_some();
+        let has_value = waiting.load.value.is_some();
         // Adds without a value that came as well have no bit of their own: they go with the value, or stay if there is none.
-        let was_dirty = waiting.load.value.is_some() && pin.state().end_dirty().is_some();
+        let was_dirty = has_value && pin.state().end_dirty().is_some();
         // A worker may have finished a dirty key before that: it is queued then.
         let phase = match was_dirty {
             true => State::Dirty,
@@ -188,7 +190,8 @@ impl<K, V> Core<K, V> {
         if is_delayed {
             self.note_cancelled();
         }
-        (phase, is_delayed)
+        let stays = !has_value && matches!(phase, State::Queued | State::Dirty);
+        (!stays).then_some((phase, is_delayed))
     }
 
     /// Cancels the pending delay of the pinned key, with what it carries unless that is also queued.

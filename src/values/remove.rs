@@ -20,7 +20,7 @@ where
     /// is reached, so [`len`](crate::WorkQueue::len)
     /// counts the key until then, and a value that is put before takes the same place.
     ///
-    /// Returns `None` in a queue without values.
+    /// Of a key without a value this only cancels the delay. Returns `None` in a queue without values.
     ///
     /// After a shut-down this finds the values of the delays that the shut-down has dropped, unless
     /// [`shrink`](crate::WorkQueue::shrink) has dropped them.
@@ -53,9 +53,8 @@ where
             .lock(hash)
             .pin(hash, |known| known.borrow() == key)?;
         let waiting = pin.carried(&merger.carries).waiting.lock();
-        core.withdraw(&pin, &waiting);
-        let load = merger.take(waiting);
+        let load = core.withdraw(&pin, &waiting).map(|_| merger.take(waiting));
         pin.unpin();
-        load.value
+        load?.value
     }
 }

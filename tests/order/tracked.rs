@@ -139,6 +139,26 @@ fn an_add_without_a_value_of_a_key_in_work_is_for_its_next_delivery() {
     assert_eq!(receipt.ended(), DROPPED);
 }
 
+#[test] // V2 V6
+fn an_add_without_a_value_stays_if_there_is_none_to_take_back() {
+    for is_in_work in [false, true] {
+        let (queue, _time) = lists(|builder| builder);
+        let item = is_in_work.then(|| {
+            queue.put("a", vec![1]);
+            queue.get().unwrap()
+        });
+        let (_, receipt) = add(&queue);
+        assert_eq!((queue.remove("a"), receipt.ended()), (None, None));
+        drop(item);
+        assert_eq!((queue.remove("a"), receipt.ended()), (None, None));
+        queue.put("a", vec![2]);
+        let item = queue.get().unwrap();
+        assert_eq!((item.value().as_slice(), receipt.ended()), (&[2][..], None));
+        item.done();
+        assert_eq!(receipt.ended(), DONE);
+    }
+}
+
 #[test] // D4 D6 V6
 fn a_delayed_add_without_a_value_ends_with_its_delay_or_an_earlier_value() {
     let delayed = |queue: &Lists| {
@@ -170,7 +190,11 @@ fn a_delayed_add_without_a_value_ends_with_its_delay_or_an_earlier_value() {
 fn an_add_without_a_value_that_is_taken_back_or_refused_is_dropped() {
     let ends: [fn(&Lists); 6] = [
         |queue| _ = queue.clear(),
-        |queue| assert_eq!(queue.remove("a"), None),
+        |queue| {
+            // Nothing is taken back, so it is the delivery that ends it.
+            assert_eq!(queue.remove("a"), None);
+            assert!(queue.try_get().is_err());
+        },
         |queue| _ = queue.shut_down_now(),
         |queue| assert!(queue.take_left().is_empty()),
         |queue| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::leaving::{lists, sorted};
 use crate::common::timed::HOUR;
 use crate::common::{figures, there};
-use keyqueue::{Added, LeftReason, State};
+use keyqueue::{Added, Ended, LeftReason, State};
 
 #[test] // G8 V2 S12
 fn a_key_in_hand_whose_newer_value_is_taken_back_is_idle_when_it_is_done() {
@@ -59,4 +59,21 @@ fn a_drain_of_a_group_counts_no_delay_that_has_nothing_to_deliver() {
             .is_nothing()
     );
     assert_eq!(queue.counts().delayed, 1);
+}
+
+#[test] // G8 V6
+fn an_add_without_a_value_of_a_key_in_work_is_not_taken_back() {
+    let (queue, _time) = lists(|builder| builder);
+    queue.put(("a", 1), vec![1]);
+    let item = queue.get().unwrap();
+    let (entry, receipt) = queue.entry(("a", 1)).tracked();
+    assert_eq!(entry.add(), Added::Deferred);
+    assert_eq!(sorted(queue.take_group(&"a")), []);
+    assert_eq!(receipt.ended(), None);
+    queue.put(("a", 1), vec![2]);
+    item.done();
+    let item = queue.get().unwrap();
+    assert_eq!((item.value().as_slice(), receipt.ended()), (&[2][..], None));
+    item.done();
+    assert_eq!(receipt.ended(), Some(Ended::Done));
 }

@@ -119,8 +119,13 @@ impl Model {
     pub(super) fn remove(&mut self, key: u16) -> Option<Vec<u32>> {
         self.keys.delays.cancel(key);
         self.retries.remove(&key);
+        let has_value = self.waiting.get(&key)?.value.is_some();
+        if !has_value && self.keys.will_be_delivered(key) {
+            // The receipts are of adds without a value, which stay.
+            return None;
+        }
         let load = self.waiting.remove(&key)?;
-        if load.value.is_some() {
+        if has_value {
             self.keys.end_dirty(key);
         }
         self.end(&load.receipts, Ended::Dropped);
