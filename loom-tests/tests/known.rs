@@ -169,3 +169,25 @@ fn a_put_that_merges_leaves_room_before_the_value_is_delivered() {
         assert!(putter.join().unwrap());
     });
 }
+
+/// B5. A retry whose delay ends while its key, which is dirty, is done with: it is counted as what it is delivered as.
+/// Interleaving: the worker counts the key as dirty by an add; the key becomes a retry; the worker queues it.
+#[test]
+fn a_key_that_becomes_a_retry_as_it_comes_back_gives_back_what_it_took() {
+    check("room_retry_back", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers().capacity(2));
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        item.retry_after(Duration::from_secs(1));
+        queue.add(1);
+        let item = queue.try_get().unwrap();
+        queue.add(1);
+        time.advance(Duration::from_secs(1));
+        let firing = spawn_with(&queue, WorkQueue::fire_due);
+        item.done();
+        assert_eq!(firing.join().unwrap(), 1);
+        drop(queue.try_get().unwrap());
+        let fits = |key| queue.entry(key).try_add().is_ok();
+        assert_eq!([fits(2), fits(3), fits(4)], [true, true, false]);
+    });
+}

@@ -278,8 +278,10 @@ impl<K, V> Core<K, V> {
     ) -> Option<node::Added<K>> {
         let is_known = || pin.is_known();
         let added = pin.add_at(level, |state| admit(state, share, is_known))?;
-        if let node::Added::Queued(_) = added {
-            share.spend();
+        match added {
+            node::Added::Queued(_) => share.spend(),
+            node::Added::Merged if share.is_retry() => pin.turn(),
+            _ => {}
         }
         self.note_added(&added, pin);
         Some(added)

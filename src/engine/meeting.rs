@@ -115,7 +115,9 @@ impl<K, V> Core<K, V> {
             return Ok(dirty.map_or(level, |dirty| level.min(dirty)));
         }
         match meeting.supersede {
-            true => self.merge_delay(pin, level).map_or(Ok(level), Err),
+            true => self
+                .merge_delay(pin, level, share.is_retry())
+                .map_or(Ok(level), Err),
             false => Ok(level),
         }
     }
@@ -134,12 +136,15 @@ impl<K, V> Core<K, V> {
 
     /// Merges a delay into the pinned key, if that is queued or dirty, so that its delivery comes sooner. The lock of
     /// its shard is held.
-    fn merge_delay(&self, pin: &Pin<K>, level: Level) -> Option<node::Added<K>> {
+    fn merge_delay(&self, pin: &Pin<K>, level: Level, retry: bool) -> Option<node::Added<K>> {
         // The room that was taken for the delay is kept until the end: if the key is idle after all, it needs it.
         let merged = pin.add_at(level, |state| match state {
             State::Queued | State::Dirty => Admit::Yes,
             State::Idle | State::Processing => Admit::No,
         })?;
+        if retry {
+            pin.turn();
+        }
         self.note_added(&merged, pin);
         Some(merged)
     }

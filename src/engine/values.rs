@@ -59,7 +59,13 @@ impl<K, V> Extras<K, V> {
         let mut owes = false;
         let mut finish = |held: Held<K>| match &self.room {
             None => held.finish(),
-            Some(room) => held.finish_counted(|retry| owes = room.add_as(retry, 1)),
+            Some(room) => held.finish_counted(|retry, before| {
+                owes = room.add_as(retry, 1);
+                if let Some(before) = before {
+                    room.lower_as(before, 1);
+                    owes = true;
+                }
+            }),
         };
         let (entry, closed) = match &self.watch {
             None => finish(held),

@@ -246,6 +246,11 @@ impl<K> Interned<K> {
         unsafe { self.0.carried(carries) }
     }
 
+    /// Notes that a retry has merged into the key.
+    pub(crate) fn turn(&self) {
+        self.get().state.turn();
+    }
+
     pub(crate) fn phase(&self) -> State {
         self.get().state.phase()
     }
@@ -372,8 +377,11 @@ impl<K> Held<K> {
         self.finished(finished)
     }
 
-    /// Like [`finish`](Self::finish), and calls `count` with whether it is a retry before the key becomes queued.
-    pub(crate) fn finish_counted(self, count: impl FnOnce(bool)) -> (Option<Queued<K>>, bool) {
+    /// Like [`finish`](Self::finish), and counts the key before it becomes queued; see [`KeyState::finish_counted`].
+    pub(crate) fn finish_counted(
+        self,
+        count: impl FnMut(bool, Option<bool>),
+    ) -> (Option<Queued<K>>, bool) {
         let finished = self.get().state.finish_counted(count);
         self.finished(finished)
     }

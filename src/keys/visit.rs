@@ -74,6 +74,9 @@ impl<K, V> Shard<'_, K, V> {
             if deliver && let Some(ended) = node.delay.close() {
                 let admit = |_| Admit::of(ended.is_retry());
                 locked.add_at(ended.level(), admit).map(&mut owed);
+                if ended.is_retry() {
+                    node.state.turn();
+                }
             }
             if let Some(phase) = node.state.close() {
                 census.count(phase);

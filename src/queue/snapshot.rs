@@ -323,7 +323,7 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// Returns how many keys are queued, delayed and processing, and how many of them wait for a retry.
     ///
     /// A key is *retrying* from [`Item::retry`](crate::Item::retry), [`retry_after`](crate::Item::retry_after) or a failure in a
-    /// worker until it is delivered, but not while an earlier delay of another kind is pending. A bounded queue in which
+    /// worker until it is delivered; if an add queues it before its retry is due, until then. A bounded queue in which
     /// many keys are is full of retries (B5).
     ///
     /// Each key is counted as it is at some moment during the call. Takes time proportional to the

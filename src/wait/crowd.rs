@@ -2,10 +2,10 @@
 //!
 //! # Room
 //!
-//! A key that a failure has delayed or queued is *retrying* until it is delivered. Of what retries, at most half of the
-//! capacity takes room, as everything else that waits does ([`super::room`]). What is beyond that takes none, up to
-//! the capacity once more: so adds have the other half for themselves. What is beyond that *limit* takes room again: adds
-//! wait, no retry is refused (B3), and what waits is at most twice the capacity, and what workers hold.
+//! A key that a failure has delayed or queued, or has found dirty, is *retrying* until it is delivered. Of what retries,
+//! at most half of the capacity takes room, as everything else that waits does ([`super::room`]). What is beyond that
+//! takes none, up to the capacity once more: so adds have the other half for themselves. What is beyond that *limit* takes
+//! room again: adds wait, no retry is refused (B3), and what waits is at most twice the capacity, and what workers hold.
 //!
 //! ```text
 //!     retrying    0 ......... half ............. half + capacity ........

@@ -149,6 +149,49 @@ fn a_retry_that_ends_while_its_key_is_processed_takes_its_room_again() {
     assert_eq!(room(&queue), 4);
 }
 
+#[test] // B5 D5: the failure comes after an add that has made the key dirty
+fn a_key_that_fails_is_retrying_although_it_was_added_meanwhile() {
+    for (delay, supersede) in [
+        (Duration::ZERO, false),
+        (Duration::ZERO, true),
+        (HOUR, true),
+    ] {
+        let (queue, _time) = built(|builder| builder.capacity(4).supersede_delays(supersede));
+        for (key, expected) in (0..8).zip(&ROOM[1..]) {
+            queue.add(key);
+            for item in queue.get_batch(1000).unwrap() {
+                let is_new = *item == key;
+                if is_new {
+                    assert_eq!(queue.add(key), Added::Deferred);
+                }
+                let added = item.retry_after(if is_new { delay } else { Duration::ZERO });
+                assert_eq!(added == Added::Merged, is_new);
+            }
+            assert_eq!(queue.counts().retrying, key as usize + 1);
+            assert_eq!(room(&queue), *expected, "{key} {delay:?} {supersede}");
+        }
+        assert_eq!(queue.clear(), 8);
+        assert_eq!((room(&queue), queue.counts().retrying), (4, 0));
+    }
+}
+
+#[test] // B5
+fn a_retry_that_ends_while_its_key_is_dirty_takes_its_room_again() {
+    let (queue, time) = built(|builder| builder.capacity(4));
+    for key in 0..8 {
+        fail(&queue, key, HOUR);
+    }
+    queue.add(7);
+    let item = queue.get().unwrap();
+    assert_eq!(queue.add(7), Added::Deferred);
+    time.advance(HOUR);
+    assert_eq!(queue.fire_due(), 8);
+    item.done();
+    assert_eq!((queue.len(), queue.counts().retrying), (8, 8));
+    assert_eq!(queue.clear(), 8);
+    assert_eq!(room(&queue), 4);
+}
+
 #[test] // S5 S12 B5
 fn what_is_left_of_a_queue_full_of_retries_is_what_was_accepted() {
     for deliver in [false, true] {

@@ -23,6 +23,21 @@ impl Admit {
 }
 
 impl KeyState {
+    /// Notes that a retry has merged into a key: if that is dirty, its next delivery is a retry. One that is queued has its room
+    /// as what has queued it.
+    #[cold]
+    pub(crate) fn turn(&self) {
+        let turn = |word| {
+            let seen = Word(word);
+            (seen.phase() == State::Dirty && !seen.is(CLOSED)).then_some(word | RETRY)
+        };
+        // Ordering: Relaxed, both; the flag publishes nothing, and what adds have released goes on to the next delivery, as this
+        // is a read-modify-write.
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, turn);
+    }
+
     /// Ends the retry whose delivery this thread has begun.
     pub(crate) fn clear_retry(&self) {
         // Ordering: Relaxed; read by the holder of the key, which this thread is, and for reports.

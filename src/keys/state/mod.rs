@@ -15,6 +15,7 @@
 //! add     sets dirty          idle -> queued            processing -> processing-dirty
 //!         sets retry if it is one, and clears it if not
 //!         (no change if dirty is already set)
+//! turn    sets retry          processing-dirty stays so: a failure has found it
 //! begin   +1                  queued -> processing      only by the thread that popped the entry
 //! finish  -2                  processing -> idle        processing-dirty -> queued
 //! close   sets closed         from then on `add` is refused
@@ -25,8 +26,8 @@
 //!                             by a thread that takes the value back for which the key is dirty
 //! ```
 //!
-//! `retry` says that a failure has made the key queued or dirty. The thread that has begun the delivery clears it
-//! ([`KeyState::clear_retry`]), so no other key has it, but one that is about to be processed.
+//! `retry` says that a failure has made the key queued or dirty, or has found it dirty. The thread that has begun the delivery
+//! clears it ([`KeyState::clear_retry`]), so no other key has it, but one that is about to be processed.
 //!
 //! So `begin` and `finish` are single additions, which cannot fail and need no loop: 01 + 1 = 10,
 //! and 10 - 10 = 00, 11 - 10 = 01. (Of a bounded queue, `finish` is an exchange, because what makes a
@@ -381,9 +382,13 @@ impl KeyState {
         (state, was.is(CLOSED))
     }
 
-    /// Like [`finish`](Self::finish), and calls `count` with whether it is a retry before the key becomes queued. In
-    /// vain, if a shut-down abandons the key at the same time.
-    pub(crate) fn finish_counted(&self, count: impl FnOnce(bool)) -> (State, bool) {
+    /// Like [`finish`](Self::finish), and calls `count` with whether it is a retry before the key becomes queued; once more,
+    /// with what it has counted, if the key has become a retry meanwhile. In vain, if a shut-down abandons the key at the
+    /// same time.
+    pub(crate) fn finish_counted(
+        &self,
+        mut count: impl FnMut(bool, Option<bool>),
+    ) -> (State, bool) {
         // Ordering: Relaxed; a guess, which the exchange below confirms or corrects.
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         while !seen.is(DIRTY) {
@@ -397,8 +402,23 @@ impl KeyState {
                 Err(now) => seen = Word(now),
             }
         }
-        // An add that finds the key dirty leaves this as it is.
-        count(seen.is(RETRY));
+        let mut counted = None;
+        while seen.is(DIRTY) {
+            let retry = seen.is(RETRY);
+            if counted != Some(retry) {
+                count(retry, counted.replace(retry));
+            }
+            let queued = seen.0 - PROCESSING;
+            // Ordering: Release; as in `finish`.
+            match self
+                .0
+                .compare_exchange_weak(seen.0, queued, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return (State::Queued, seen.is(CLOSED)),
+                Err(now) => seen = Word(now),
+            }
+        }
+        // A shut-down has abandoned it.
         self.finish()
     }
 

@@ -154,6 +154,7 @@ impl<K: Ord + Copy + Default + Into<u64>> Naive<K> {
         }
         if let Some(own) = self.dirty.get_mut(&key) {
             *own = level.min(*own);
+            self.retries.extend(retry.then_some(key));
             return Added::Merged;
         }
         self.since.added(key, self.delays.now());
