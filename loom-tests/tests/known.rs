@@ -178,7 +178,7 @@ fn a_key_that_becomes_a_retry_as_it_comes_back_gives_back_what_it_took() {
         let (queue, time) = delayed_queue(|builder| builder.manual_timers().capacity(2));
         queue.add(1);
         let item = queue.try_get().unwrap();
-        item.retry_after(Duration::from_secs(1));
+        assert_eq!(item.retry_after(Duration::from_secs(1)), Added::Delayed);
         queue.add(1);
         let item = queue.try_get().unwrap();
         queue.add(1);
