@@ -160,7 +160,8 @@ fn store(
         }
         shared.counts.commits.add(1);
         let sent = Instant::now();
-        let results = commit(client, &due, with_metadata);
+        let may_go = |part: &[&Ended]| !is_over() && part.iter().all(is_due);
+        let results = commit(client, &due, with_metadata, may_go);
         // Of an assignment that is lost it is not sure with which epoch it was sent.
         if results.iter().any(|(result, _)| result.is_ok()) && !client.assignment_lost() {
             shared.lease.renew(sent);
@@ -269,13 +270,15 @@ fn cut(sizes: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
 /// Commits these, in parts that are not too large, and returns the result of each, and whether that is its own.
 ///
 /// If brokers refuse some partitions and take others, librdkafka gives all of them the error of one. So a list is committed again in
-/// halves if the reason for the refusal may be that of some. One with a partition that was lost meanwhile is not sent. There is a limit,
+/// halves if the reason for the refusal may be that of some. One that may not go any more, because a partition of it is lost meanwhile for example, is
+/// not sent. There is a limit,
 /// as librdkafka sends a list three times if brokers know none of its partitions. librdkafka limits each wait: by the time of a request
 /// if the coordinator is known, otherwise by the session's. So nothing is sent behind an error of the group.
 fn commit(
     client: &Client,
     due: &[&Ended],
     with_metadata: bool,
+    may_go: impl Fn(&[&Ended]) -> bool,
 ) -> Vec<(Result<(), KafkaError>, bool)> {
     let end = Instant::now() + APART;
     let mut results = vec![(Ok(()), false); due.len()];
@@ -286,7 +289,7 @@ fn commit(
     while let Some((part, refused)) = parts.pop_front() {
         let of_part = &due[part.clone()];
         let unsent = match refused {
-            _ if of_part.iter().any(|(tenure, _)| tenure.is_lost()) => {
+            _ if !may_go(of_part) => {
                 let lost = RDKafkaErrorCode::AssignmentLost;
                 Some(KafkaError::ConsumerCommit(lost))
             }

@@ -243,7 +243,9 @@ impl Tenure {
         let fails = |(key, _): &(&Key, _)| state.failing.has(key);
         let weights = keys.iter().zip(&held).filter(fails);
         let weights: Vec<_> = weights.map(|(_, record)| record.weight()).collect();
-        let crowded = weights.len() > records || weights.iter().sum::<usize>() > bytes;
+        // One record may be larger than its share.
+        let is_large = weights.len() > 1 && weights.iter().sum::<usize>() > bytes;
+        let crowded = weights.len() > records || is_large;
         state.failing.retain(&keys.iter().collect());
         // Ordering: Relaxed, both; as above.
         self.crowded.store(crowded, Ordering::Relaxed);

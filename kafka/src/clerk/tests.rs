@@ -113,3 +113,18 @@ fn a_commit_that_would_be_too_large_is_sent_in_parts() {
         assert_eq!((&*committed, shared.metadata()), (&expected[..], metadata));
     }
 }
+
+#[test] // R6
+fn the_parts_of_a_last_commit_end_with_its_time() {
+    let (cluster, client, shared) = client();
+    let mut snapshots = begun(&shared, &[("topic", 0), ("topic", 1), ("topic", 2)]);
+    for (_, snapshot) in &mut snapshots {
+        snapshot.written.text = "x".repeat(200 << 10);
+    }
+    let until = Instant::now() + Duration::from_secs(1);
+    cluster
+        .broker_round_trip_time(1, Duration::from_millis(1500))
+        .unwrap();
+    assert_eq!(store(&client, &shared, Some((1, until)), &snapshots), 2);
+    assert_eq!(committed(&snapshots), [Some(7), None, None]);
+}

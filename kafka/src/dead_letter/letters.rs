@@ -96,6 +96,8 @@ pub(crate) struct State {
     found: u64,
     /// At least those of the open letters.
     bytes: usize,
+    /// Whether there were too many of them.
+    left_out: bool,
     /// When the last look ended, and how.
     looked: Option<(Instant, Result<(), KafkaError>)>,
 }
@@ -247,6 +249,11 @@ impl Letters {
         state: &mut State,
         producer: Option<&BaseProducer>,
     ) -> Result<(), KafkaError> {
+        if state.left_out && state.open.is_empty() {
+            // Those that were left out are read again.
+            state.next.clear();
+            (state.left_out, state.bytes) = (false, 0);
+        }
         let client: BaseConsumer = self.reading.create()?;
         let metadata = client.fetch_metadata(Some(&self.topic), PATIENCE)?;
         if let Some(error) = metadata.topics().iter().find_map(MetadataTopic::error) {
@@ -392,7 +399,7 @@ impl State {
             .map(|of| (of.number, of.bytes()))
             .collect();
         all.sort_unstable();
-        self.bytes = 0;
+        (self.left_out, self.bytes) = (true, 0);
         let newest = all.iter().rev().take(MOST / 10 * 9);
         let kept = newest.take_while(|(_, bytes)| {
             self.bytes += bytes;

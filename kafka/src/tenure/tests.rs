@@ -322,3 +322,20 @@ fn the_function_of_an_order_is_called_once_for_each_record() {
     }
     assert_eq!(calls.load(Ordering::Relaxed), 4);
 }
+
+#[test] // R5
+fn a_record_that_is_larger_than_half_of_the_bytes_is_no_crowd() {
+    let tenure = tenure(false, Some(0), None);
+    let records: Vec<_> = (0..3).map(|offset| record(&tenure, offset, 1)).collect();
+    tenure.begin(&records);
+    let order = OrderBy::by(|record| Some(record.offset().to_string().into_bytes()));
+    let keys: Vec<_> = records.iter().map(|record| order.key(record)).collect();
+    let is_crowd = |fails: usize| {
+        let key = &keys[fails];
+        tenure.failed(key.clone());
+        tenure.look_at_failing(&order, 3, 0);
+        tenure.succeeded(&records[0], &order);
+        tenure.failed(key.clone())
+    };
+    assert_eq!([1, 2].map(is_crowd), [false, true]);
+}
