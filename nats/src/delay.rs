@@ -12,7 +12,7 @@
 use std::time::{Duration, SystemTime};
 
 use async_nats::header::{
-    NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_SCHEDULE, NATS_SCHEDULE_TARGET,
+    NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID, NATS_SCHEDULE, NATS_SCHEDULE_TARGET,
 };
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
@@ -23,6 +23,8 @@ use time::format_description::well_known::Rfc3339;
 
 /// A former message that is due earlier is not replaced: it is added first.
 const NEAR: Duration = Duration::from_secs(2);
+/// One that is due for this long has not ended: the server could not add it, or the clocks differ. It is replaced.
+const OVERDUE: Duration = Duration::from_secs(10);
 /// The server may collect a message this long before it is due by this process's clock.
 const CLOCKS: Duration = Duration::from_secs(1);
 
@@ -71,11 +73,12 @@ pub(crate) struct Turn {
 /// What to do after a look.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Nothing: the message with this sequence was stored during this call, so it counts as a later one, which has replaced it.
+    /// Nothing: the message with this sequence is the call's own, or it was stored during this call, so it counts as a later one, which has
+    /// replaced it.
     Replaced(u64),
     /// Publish it now.
     Publish,
-    /// Publish it when the one that is there is gone.
+    /// Publish it after a pause: when the one that is there is gone, or another that is being stored.
     Wait,
 }
 
@@ -89,7 +92,10 @@ impl Turn {
     ) -> Next {
         let sequence = found.as_ref().map_or(0, |found| found.sequence);
         let first = *self.first.get_or_insert(sequence);
-        if sequence > first {
+        let id = |headers: &HeaderMap| headers.get(NATS_MESSAGE_ID).cloned();
+        let own = id(headers);
+        let is_own = |found: &StreamMessage| own.is_some() && id(&found.headers) == own;
+        if sequence > first || found.as_ref().is_some_and(is_own) {
             return Next::Replaced(sequence);
         }
         let due = found.and_then(|found| due_of(&found.headers));
@@ -97,11 +103,15 @@ impl Turn {
         if !open || self.replaces.is_none() {
             self.replaces = far;
         }
-        let expected = if far.is_some() { sequence } else { 0 };
-        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
-        match far {
-            Some(_) => Next::Publish,
-            None => Next::Wait,
+        let is_overdue = due.is_some_and(|due| due.elapsed().is_ok_and(|since| since > OVERDUE));
+        let can_be_replaced = far.is_some() || is_overdue;
+        let expected = if can_be_replaced { sequence } else { 0 }.to_string();
+        let last = headers.get(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE);
+        let is_new = last.is_none_or(|last| last.as_str() != expected);
+        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected);
+        match can_be_replaced && is_new {
+            true => Next::Publish,
+            false => Next::Wait,
         }
     }
 
@@ -183,6 +193,29 @@ mod tests {
             assert!(matches!(next, Next::Wait), "{next:?}");
             assert_eq!((&*expected(&headers), turn.is_late()), ("0", false));
         }
+    }
+
+    /// N6
+    #[test]
+    fn a_former_message_that_has_not_ended_is_replaced() {
+        let mut headers = headers(NEAR, "key.key".into()).unwrap();
+        headers.insert(NATS_MESSAGE_ID, "own");
+        let overdue = |id: &str| {
+            let mut overdue = found(7, NEAR)?;
+            let headers = &mut overdue.headers;
+            headers.insert(NATS_SCHEDULE, "@at 2026-01-01T00:00:00Z");
+            headers.insert(NATS_MESSAGE_ID, id);
+            Some(overdue)
+        };
+        let mut turn = Turn::default();
+        let next = turn.next(overdue("former"), false, &mut headers);
+        assert!(matches!(next, Next::Publish), "{next:?}");
+        assert!(!turn.is_late());
+        // The server is about to store another one.
+        let next = turn.next(overdue("former"), false, &mut headers);
+        assert!(matches!(next, Next::Wait), "{next:?}");
+        let next = turn.next(overdue("own"), true, &mut headers);
+        assert!(matches!(next, Next::Replaced(7)), "{next:?}");
     }
 
     /// N6

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 
+mod cause;
 mod config;
 pub mod dead_letter;
 mod delay;

@@ -147,9 +147,10 @@ impl Producer {
     /// shows that time. So keep the clocks of both by NTP: a second between them is a second more, or less. A delay of
     /// zero is [`add`](Self::add).
     ///
-    /// A key has one pending delay: a later call replaces it, with two requests more. One that ends within 2 s is not replaced but ends, and the call
+    /// A key has one pending delay: a later call replaces it, with two requests more, of which one is a look (`$JS.API.STREAM.MSG.GET.<stream>`). One that ends within 2 s is not replaced but ends, and the call
     /// waits for that: the server would remove the new message with the former one if it came while the server adds that one. Of calls for one key that
-    /// run at the same time, one may stand for all: each returns the sequence of its message.
+    /// run at the same time, one may stand for all: each returns the sequence of its message. With clocks that are more than a second apart the call
+    /// may wait for longer, up to 12 s if this one is ahead, or lose that message if it is behind.
     ///
     /// The message is added when it is due, not before: with [`Coalesce::Server`](crate::Coalesce::Server) it then replaces
     /// the one that waits, also if that was added later than this call.
@@ -328,14 +329,19 @@ impl Producer {
         let stream = self.config.stream_of(self.config.partition_of(token));
         let finding = delay::find(&self.client, &stream, subject);
         let found = match timeout_at(end.min(Instant::now() + TRY), finding).await {
-            Ok(found) => found.map_err(Failure::NotStored)?,
-            Err(elapsed) => return Err(Failure::NotStored(elapsed.into())),
+            Ok(found) => found,
+            Err(elapsed) => Err(elapsed.into()),
         };
+        let found = found.map_err(|error| {
+            let doing =
+                format!("looking at the key's former delay ($JS.API.STREAM.MSG.GET.{stream})");
+            Failure::NotStored(format!("{doing}: {error}").into())
+        })?;
         match turn.next(found, open, headers) {
             Next::Replaced(sequence) => Ok(sequence),
             Next::Publish => Err(Failure::Former),
             Next::Wait => {
-                let error = "the key's former delay ends at this moment";
+                let error = "the key's former delay ends, or another one is stored, at this moment";
                 Err(Failure::NotStored(error.into()))
             }
         }

@@ -108,6 +108,9 @@ async fn change(
     for partition in 0..old.partitions {
         while !is_drained(context, &old.stream_of(partition)).await? {
             sleep(LOOK).await;
+            if !layout.is_current(store, new).await? {
+                return Ok(());
+            }
         }
     }
     note_epochs(counts, new).await?;

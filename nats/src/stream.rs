@@ -4,14 +4,10 @@
 //! `layout` has their names.
 
 use std::fmt::Debug;
-use std::iter::successors;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_nats::Client;
-use async_nats::jetstream::context::{
-    CreateStreamErrorKind, GetStreamError, GetStreamErrorKind, KeyValueErrorKind, RequestError,
-    RequestErrorKind,
-};
+use async_nats::jetstream::context::{CreateStreamErrorKind, KeyValueErrorKind};
 use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::stream::{
     self, DiscardPolicy, RetentionPolicy, StorageType, Stream, SubjectTransform,
@@ -20,6 +16,7 @@ use async_nats::jetstream::{self, Context, ErrorCode};
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::time::sleep;
 
+use crate::cause::{Cause, hint, is_missing, is_silent, is_unknown};
 use crate::layout::Layout;
 use crate::repartition::close_late;
 use crate::{Coalesce, Config, Error};
@@ -267,49 +264,21 @@ async fn create_stream(
             return Ok((there.cached_info().config.clone(), true));
         }
         // Or several servers are about to.
-        if !is_taken(&error.kind()) || began.elapsed() >= PATIENCE {
+        if !passes(&error.kind()) || began.elapsed() >= PATIENCE {
             return Err(Error::server(format!("creating the stream {name}"))(error));
         }
         sleep(PAUSE).await;
     }
 }
 
-fn is_taken(kind: &CreateStreamErrorKind) -> bool {
-    matches!(kind, CreateStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NAME_EXIST)
-}
-
-/// What to tell about an error of a request, if nobody has replied to it.
-fn hint(error: &Cause) -> &'static str {
-    if is(error, RequestErrorKind::NoResponders) {
-        " on a server that may have no JetStream (`-js`)"
-    } else {
-        ""
+/// The server replies when the stream has a leader.
+fn passes(kind: &CreateStreamErrorKind) -> bool {
+    match kind {
+        CreateStreamErrorKind::JetStream(error) => {
+            error.error_code() == ErrorCode::STREAM_NAME_EXIST
+        }
+        kind => *kind == CreateStreamErrorKind::TimedOut,
     }
-}
-
-type Cause = dyn std::error::Error + 'static;
-
-/// Whether an error is due to a request that has failed in this way.
-fn is(error: &Cause, kind: RequestErrorKind) -> bool {
-    let mut causes = successors(Some(error), |cause| cause.source());
-    causes.any(|cause| {
-        let request = cause.downcast_ref::<RequestError>();
-        request.is_some_and(|error| error.kind() == kind)
-    })
-}
-
-/// Whether the server has not replied to a request: a stream has no leader for a moment.
-fn is_silent(error: &Cause) -> bool {
-    is(error, RequestErrorKind::TimedOut)
-}
-
-/// Whether a server knows no such stream.
-fn is_unknown(error: &Cause) -> bool {
-    let mut causes = successors(Some(error), |cause| cause.source());
-    causes.any(|cause| {
-        let found = cause.downcast_ref::<GetStreamError>();
-        found.is_some_and(|error| is_missing(&error.kind()))
-    })
 }
 
 fn check_version(client: &Client) -> Result<(), Error> {
@@ -338,10 +307,6 @@ pub(crate) async fn find(context: &Context, name: &str) -> Result<Option<Stream>
             Err(Error::server(doing)(error))
         }
     }
-}
-
-fn is_missing(kind: &GetStreamErrorKind) -> bool {
-    matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 /// Finds the streams, in the order of the partitions, and the bucket, and compares them with the configuration.
