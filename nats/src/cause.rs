@@ -11,7 +11,7 @@ use async_nats::jetstream::kv::{UpdateError, UpdateErrorKind};
 pub(crate) type Cause = dyn std::error::Error + 'static;
 
 /// Whether a part of an error is one of this type, and like this.
-fn any<E: std::error::Error + 'static>(error: &Cause, is: impl Fn(&E) -> bool) -> bool {
+pub(crate) fn any<E: std::error::Error + 'static>(error: &Cause, is: impl Fn(&E) -> bool) -> bool {
     let mut causes = successors(Some(error), |cause| cause.source());
     causes.any(|cause| cause.downcast_ref::<E>().is_some_and(&is))
 }

@@ -15,15 +15,17 @@ use async_nats::header::{
     NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID, NATS_SCHEDULE, NATS_SCHEDULE_TARGET,
 };
 use async_nats::jetstream::message::StreamMessage;
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{Client, HeaderMap};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::fleet::bucket::last;
+
 /// A former message that is due earlier is not replaced: it is added first.
 const NEAR: Duration = Duration::from_secs(2);
-/// One that is due for this long has not ended: the server could not add it, or the clocks differ. It is replaced.
+/// One that is due for this long has not ended: the server could not add it, or the clocks differ. It is replaced, and the call says that
+/// the message may be stored or not: the server may be adding the former one by now.
 const OVERDUE: Duration = Duration::from_secs(10);
 /// The server may collect a message this long before it is due by this process's clock.
 const CLOCKS: Duration = Duration::from_secs(1);
@@ -53,12 +55,7 @@ pub(crate) async fn find(
     subject: &str,
 ) -> Result<Option<StreamMessage>, async_nats::Error> {
     let context = jetstream::new(client.clone());
-    let stream = context.get_stream_no_info(stream).await?;
-    match stream.get_last_raw_message_by_subject(subject).await {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    last(&context.get_stream_no_info(stream).await?, subject).await
 }
 
 /// What one call of `add_after` knows of the messages at its subject.
@@ -99,17 +96,16 @@ impl Turn {
             return Next::Replaced(sequence);
         }
         let due = found.and_then(|found| due_of(&found.headers));
-        let far = due.filter(|due| left(*due) > NEAR);
+        let is_overdue = |due: &SystemTime| due.elapsed().is_ok_and(|since| since > OVERDUE);
+        let replaced = due.filter(|due| left(*due) > NEAR || is_overdue(due));
         if !open || self.replaces.is_none() {
-            self.replaces = far;
+            self.replaces = replaced;
         }
-        let is_overdue = due.is_some_and(|due| due.elapsed().is_ok_and(|since| since > OVERDUE));
-        let can_be_replaced = far.is_some() || is_overdue;
-        let expected = if can_be_replaced { sequence } else { 0 }.to_string();
+        let expected = replaced.map_or(0, |_| sequence).to_string();
         let last = headers.get(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE);
         let is_new = last.is_none_or(|last| last.as_str() != expected);
         headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected);
-        match can_be_replaced && is_new {
+        match replaced.is_some() && is_new {
             true => Next::Publish,
             false => Next::Wait,
         }
@@ -210,8 +206,9 @@ mod tests {
         let mut turn = Turn::default();
         let next = turn.next(overdue("former"), false, &mut headers);
         assert!(matches!(next, Next::Publish), "{next:?}");
-        assert!(!turn.is_late());
-        // The server is about to store another one.
+        // The server may be adding the former one.
+        assert!(turn.is_late());
+        // It is about to store another one.
         let next = turn.next(overdue("former"), false, &mut headers);
         assert!(matches!(next, Next::Wait), "{next:?}");
         let next = turn.next(overdue("own"), true, &mut headers);

@@ -103,7 +103,7 @@ impl Layout {
     pub(crate) async fn find(store: &Store, config: &Config) -> Result<Option<Self>, Error> {
         let doing = format!("reading the record {LAYOUT} of the bucket {}", store.name);
         // A follower may have that of before the last change.
-        let record = last(store, &format!("{}{LAYOUT}", store.prefix)).await;
+        let record = last(&store.stream, &format!("{}{LAYOUT}", store.prefix)).await;
         let record = record.map_err(Error::server(doing))?;
         let Some(record) = record else {
             return Ok(None);

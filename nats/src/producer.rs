@@ -159,7 +159,7 @@ impl Producer {
     ///
     /// As [`add`](Self::add); also [`Error::Config`] if the time is after the year 9999, or if the stream has
     /// a limit ([`Config::max_messages`], [`Config::max_bytes`]). [`Error::Server`], too, if the server confirms the message when the former delay has
-    /// all but ended: then it may be stored or not.
+    /// all but ended, or when that has been due for 10 s and is not added yet: then it may be stored or not.
     pub async fn add_after(
         &self,
         key: &str,

@@ -138,7 +138,7 @@ impl Attempts {
                 return Ok(0);
             }
             let subject = format!("{}{token}", prefix(shared, fence, LETTERS[kind]));
-            let record = last(&shared.counts, &subject).await?;
+            let record = last(&shared.counts.stream, &subject).await?;
             Ok::<_, async_nats::Error>(record.map_or(0, |record| count(&record.payload)))
         });
         let (failed, died) = tokio::try_join!(failed, died)?;
@@ -161,7 +161,7 @@ impl Attempts {
         former: Fence,
     ) -> Result<bool, async_nats::Error> {
         let subject = format!("{}{}", prefix(shared, former, IN_HAND), former.epoch);
-        let Some(record) = last(&shared.counts, &subject).await? else {
+        let Some(record) = last(&shared.counts.stream, &subject).await? else {
             return Ok(false);
         };
         let mut names = names(std::str::from_utf8(&record.payload)?).peekable();
@@ -411,7 +411,7 @@ pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats
     let Fence { partition, epoch } = fence;
     let (counts, key) = (&shared.counts, epoch_of(&shared.config, partition));
     let subject = format!("{}{key}", counts.prefix);
-    let (highest, revision) = match last(counts, &subject).await? {
+    let (highest, revision) = match last(&counts.stream, &subject).await? {
         Some(record) => {
             let text = std::str::from_utf8(&record.payload)?;
             // It is empty if somebody has deleted the record.

@@ -1,6 +1,5 @@
 //! The records of ownership in the key-value bucket: writes, reads and the watcher.
 
-use std::iter::successors;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,12 +7,13 @@ use std::time::Duration;
 use async_nats::jetstream::context::{Context, PublishErrorKind};
 use async_nats::jetstream::kv::{Entry, Operation, Store, UpdateError, UpdateErrorKind};
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::cause::any;
 use crate::ownership::{Input, Key, Revision, Value, WriteEnd};
 use crate::stream::MOST;
 
@@ -82,7 +82,7 @@ impl Bucket {
     /// be read.
     pub(super) async fn read(&self, key: Key) -> Option<Input> {
         let subject = self.subject(&key);
-        match timeout(self.limit, last(&self.store, &subject)).await {
+        match timeout(self.limit, last(&self.store.stream, &subject)).await {
             Ok(Ok(record)) => Some(Input::Seen {
                 key,
                 value: record.as_ref().and_then(|record| decode(&record.payload)),
@@ -135,12 +135,12 @@ impl Bucket {
     }
 }
 
-/// Reads a record from the leader of a bucket's stream.
-pub(crate) async fn last(
-    store: &Store,
+/// The last message of a subject, from the leader of its stream: of a bucket's stream, a record.
+pub(crate) async fn last<I>(
+    stream: &Stream<I>,
     subject: &str,
 ) -> Result<Option<StreamMessage>, async_nats::Error> {
-    match store.stream.get_last_raw_message_by_subject(subject).await {
+    match stream.get_last_raw_message_by_subject(subject).await {
         Ok(record) => Ok(Some(record)),
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
         Err(error) => Err(error.into()),
@@ -167,14 +167,8 @@ pub(crate) async fn replace(
 
 /// Whether the servers are storing another value of the record. The next try shows whether they have.
 fn is_in_flight(error: &UpdateError) -> bool {
-    let mut causes = successors(Some(error as &dyn std::error::Error), |cause| {
-        cause.source()
-    });
-    causes.any(|cause| {
-        let refused = cause.downcast_ref::<jetstream::Error>();
-        refused.is_some_and(|error| {
-            error.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT
-        })
+    any(error, |refused: &jetstream::Error| {
+        refused.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT
     })
 }
 
