@@ -35,6 +35,7 @@ pub(crate) mod many;
 mod meeting;
 #[cfg(feature = "metrics")]
 mod report;
+mod retries;
 pub(crate) mod shutdown;
 pub(crate) mod taking;
 pub(crate) mod timing;
@@ -73,6 +74,7 @@ use crate::values::{Merger, Merging};
 use crate::wait::WaitList;
 use crate::wait::room::{Room, Share};
 use driver::Driver;
+use retries::Retries;
 
 pub(crate) struct Core<K, V> {
     pub(crate) keys: Keys<K, V>,
@@ -91,6 +93,7 @@ pub(crate) struct Core<K, V> {
     pub(crate) timer: Timer<K>,
     pub(crate) driver: Driver,
     pub(crate) limiter: Box<dyn RateLimiter<K>>,
+    retries: Retries<K>,
 }
 
 /// Whether an add causes a delivery, or moves one: otherwise its delay is not used (L14).
@@ -190,7 +193,7 @@ impl<K, V> Core<K, V> {
                 default_level: settings.order.usual_level(),
                 last_level: settings.order.last_level(),
                 counts_in_flight: settings.pacing.group_limit.is_some(),
-                has_intervals: settings.pacing.min_interval.is_some(),
+                min_interval: settings.pacing.min_interval,
                 groups: groups.groups(Parts {
                     order: settings.order,
                     pacing: settings.pacing,
@@ -228,6 +231,7 @@ impl<K, V> Core<K, V> {
             ),
             driver: Driver::default(),
             limiter,
+            retries: Retries::new(),
         }
     }
 

@@ -87,7 +87,7 @@ impl<K, V> Core<K, V> {
     #[inline(never)]
     fn take_from(&self, ordered: &Ordered<K>) -> Taken<K> {
         let taken = self.begin_or_nothing(self.pop_ordered(ordered), Some(ordered));
-        if ordered.has_intervals
+        if ordered.min_interval.is_some()
             && let Taken::Key(held) = &taken
         {
             ordered.groups.delivered(held);

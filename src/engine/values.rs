@@ -163,6 +163,12 @@ impl<K, V> Core<K, V> {
         (phase, waiting.load.value.is_some() && !is_owed)
     }
 
+    /// Returns whether the dropped delay of a pinned key, which is closed and idle, has something to deliver: a value, if keys carry some.
+    pub(crate) fn is_owed(&self, pin: &Pin<K>) -> bool {
+        let values = self.values();
+        values.is_none_or(|values| self.look_for_delayed(values, pin).1)
+    }
+
     /// Returns how many of the delays that a shut-down has dropped have nothing to deliver.
     pub(super) fn count_empty_delays(&self, values: &Merger<V>) -> usize {
         let dropped = self.keys.pin_all(|node| node.delay.dropped());

@@ -115,6 +115,22 @@ impl<K: ?Sized, P> PerKeyLimiter<K, P> {
     }
 }
 
+impl<K: Hash + ?Sized, P> PerKeyLimiter<K, P> {
+    /// Counts a failure whose retry waits for this long, and remembers it for that long besides.
+    pub(crate) fn count(&self, key: &K, wait: Duration) {
+        let wait = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
+        let hash = self.hasher.hash_one(key);
+        self.counts.record_waiting(hash, self.now(), wait);
+    }
+
+    /// Remembers the failures of a key that is tried again after this time for that long besides.
+    pub(crate) fn postpone(&self, key: &K, wait: Duration) {
+        let wait = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
+        self.counts
+            .postpone(self.hasher.hash_one(key), || self.now(), wait);
+    }
+}
+
 impl<K: Hash + ?Sized, P: Policy> RateLimiter<K> for PerKeyLimiter<K, P> {
     fn when(&self, key: &K) -> Duration {
         let now = self.now();

@@ -225,10 +225,10 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + 'static, S: BuildHasher> Wo
         added
     }
 
-    /// Clears the rate limiter's record of a key (L2), but changes neither the key's state nor its
-    /// pending delay. Call it when the key has succeeded.
+    /// Clears the rate limiter's record of a key (L2), and the retries that workers have counted, but changes neither the key's
+    /// state nor its pending delay. Call it when the key has succeeded.
     pub fn forget(&self, key: &K) {
-        self.core.limiter.forget(key);
+        self.core.forget(key);
     }
 
     /// Returns the number of failures of a key since it was last forgotten, as counted by the rate

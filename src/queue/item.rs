@@ -125,7 +125,7 @@ impl<'q, K, V> Item<'q, K, V> {
 
     /// Finishes the key, whose work has succeeded.
     pub(crate) fn succeed(self) {
-        self.core().limiter.forget(self.key());
+        self.core().forget(self.key());
     }
 
     /// Returns a handle to the key, for the queue itself.

@@ -72,7 +72,8 @@ impl<K, V> Failures<K, V> {
         Ok(Failures(Arc::new(ByKey::new(capacity))))
     }
 
-    /// Returns the last failure of a key, from the failure until the end of its next try; `None` if it has none.
+    /// Returns the last failure of a key, from the failure until the end of its next try; `None` if it has none. The
+    /// failure of a retry that a shut-down drops is kept until the retry is reported or taken, and may be for longer.
     #[must_use]
     pub fn of(&self, key: &KeySnapshot<'_, K, V>) -> Option<LastFailure> {
         self.0.get(key.key())

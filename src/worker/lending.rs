@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::Key;
 use super::each::Rest;
 use super::job::{Back, Mark};
-use crate::limiter::RateLimiter;
 use crate::sync::Mutex;
 use crate::sync::catch_panic::{catch_panic, drop_caught};
 use crate::{Ended, Item};
@@ -74,8 +73,7 @@ impl<K: Key, V: Send + 'static> Lending<'_, K, V> {
     }
 }
 
-/// Forgets the failures of a message that does not go back: those behind it are tried from their first try. The workers' own
-/// count ends with them, as all of their calls are cancelled together.
+/// Forgets the failures of a message that does not go back: those behind it are tried from their first try.
 fn forget<K, V>(item: &Item<'_, K, V>) {
-    let _ = catch_panic(|| item.core().limiter.forget(item.key()));
+    let _ = catch_panic(|| item.core().forget(item.key()));
 }

@@ -37,8 +37,8 @@
 //! # Which retries count
 //!
 //! [`max_retries`](Workers::max_retries) is compared with the larger of two numbers: the limiter's
-//! [`num_requeues`](crate::WorkQueue::num_requeues), and the retries that this `Workers` made since
-//! it last forgot the key. So the limit holds with any limiter, including one that counts nothing
+//! [`num_requeues`](crate::WorkQueue::num_requeues), and the retries that all workers of the queue have made since
+//! the key was last forgotten. So the limit holds with any limiter, including one that counts nothing
 //! ([`NoLimit`](crate::limiter::NoLimit), a [`Bucket`](crate::limiter::Bucket) alone) and one that forgets a key while it is
 //! processing.
 //!
@@ -55,7 +55,7 @@
 //! * a retry that was cancelled, or whose delay has ended and whose key another getter has got;
 //! * a retry whose time another `add_after` has changed: it is that call's delay from then on;
 //! * a retry whose workers have been aborted or dropped: the delay stays in the queue, and workers
-//!   that are started later know neither its failure nor, unless the limiter counts, its retries;
+//!   that are started later do not know its failure;
 //! * a retry whose key is also queued or processing: the key is reported if that delivery fails, and the retry is left
 //!   (S12).
 //!
@@ -143,7 +143,6 @@ use std::convert::Infallible;
 use std::fmt;
 use std::hash::Hash;
 use std::pin::Pin;
-use std::sync::OnceLock;
 
 pub use dead_letters::{DeadLetters, Letter};
 use each::Each;
@@ -155,7 +154,6 @@ use pending::Pending;
 pub use running::Running;
 use settle::Lost;
 
-use crate::limiter::ItemFastSlow;
 use crate::{ConfigError, KeyHandle, WorkQueue};
 
 /// A configuration of workers over a queue: their number, and what they do with failures. The
@@ -187,8 +185,6 @@ struct Loop<'a, K, V, E> {
     /// How a key is formatted for its span; `None` if it is not recorded.
     #[cfg(feature = "tracing")]
     trace_keys: Option<fn(&K) -> String>,
-    /// The number of retries of each key. Created at the first retry.
-    retries: OnceLock<ItemFastSlow<K>>,
 }
 
 trait Key: Hash + Eq + Send + Sync + 'static {}

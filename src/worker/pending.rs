@@ -33,12 +33,15 @@ use crate::keys::state::State;
 pub(super) type Pending<K, V, E> = ByKey<K, V, (Stamp, GivenUp<E, V>)>;
 
 fn claim<K, V>(key: &KeyHandle<K, V>, stamp: Stamp) -> bool {
-    let pin = key.pin();
+    let (core, pin) = key.parts();
     let delay = pin.delay();
     // In this order: the state counts once the key is closed, and a worker that still holds the
     // key claims the delay itself, when it ends.
     delay.dropped_as(stamp).is_some_and(|dropped| {
-        pin.phase() == State::Idle && !pin.state().has_left() && delay.claim_dropped(dropped)
+        pin.phase() == State::Idle
+            && !pin.state().has_left()
+            && core.is_owed(pin)
+            && delay.claim_dropped(dropped)
     })
 }
 

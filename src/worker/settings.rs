@@ -2,7 +2,7 @@
 
 #[cfg(feature = "tracing")]
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::pending::Pending;
 use super::settle::Lost;
@@ -35,7 +35,6 @@ impl<'a, K, V, E> Workers<'a, K, V, E> {
             requeue_cancelled: true,
             #[cfg(feature = "tracing")]
             trace_keys: None,
-            retries: OnceLock::new(),
         };
         Workers { inner }
     }

@@ -13,13 +13,9 @@ use super::by_key::address;
 use super::each::Rest;
 use super::trace::{self, Span};
 use super::{Failed, Failure, GivenUp, Hook, Key, Loop, Outcome, Reason, Report, Verdict};
-use crate::limiter::{ItemFastSlow, RateLimiter};
 use crate::metrics::Event;
 use crate::sync::catch_panic::catch_panic;
 use crate::{Added, Ended, Item, KeyHandle};
-
-/// How long the workers remember the retries of a key that is not added again.
-const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// What the function returned, or the message of its panic.
 pub(super) type Said<E> = Result<Verdict<E>, String>;
@@ -164,6 +160,10 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             Outcome::RequeueRateLimited => limited,
             Outcome::HoldGroup(hold) => item.hold_group(hold),
         };
+        if let Outcome::Later(delay) | Outcome::HoldGroup(delay) = outcome {
+            // The hash of a key is user code.
+            let _ = catch_panic(|| self.queue.core.postpone_retries(item, delay));
+        }
         // A key that did not fail and is refused is left. A drain does not deliver it again: those that are
         // requeued forever would keep it from its end.
         added
@@ -340,7 +340,7 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         let added = catch_panic(add).map_err(|_| Reason::Limiter)?;
         let delay = added.ok_or(Reason::ShutDown)?;
         // The key is retried even if its hash panics here.
-        let _ = catch_panic(|| self.count_retry(item));
+        let _ = catch_panic(|| self.queue.core.count_retry(item, delay));
         Ok(delay)
     }
 
@@ -360,25 +360,12 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         crowd.is_some_and(|crowd| crowd.fails_alone(address(key), began, counted))
     }
 
-    /// Counts a retry. The worker holds the key, so no other worker forgets it meanwhile.
-    fn count_retry(&self, key: &K) {
-        let retries = self.retries.get_or_init(|| {
-            ItemFastSlow::new(Duration::ZERO, Duration::ZERO, 0)
-                .expect("a delay of zero is in range")
-                .remember_for(REMEMBERED)
-        });
-        retries.when(key);
-    }
-
     /// Returns two numbers of retries of the key: the larger of the limiter's count and the workers' own, and the
     /// latter alone.
     pub(super) fn retries(&self, key: &K) -> (u32, u32) {
-        let retries = self.retries.get();
-        let counted = retries.map_or(0, |retries| retries.num_requeues(key));
-        (
-            counted.max(self.queue.core.limiter.num_requeues(key)),
-            counted,
-        )
+        let core = &self.queue.core;
+        let counted = core.retries(key);
+        (counted.max(core.limiter.num_requeues(key)), counted)
     }
 
     /// Forgets the last failure of a key, of which a retry was pending. Never panics.
@@ -395,11 +382,6 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     /// Forgets the key's failures and retries. Never panics, so the caller continues even if the
     /// limiter panics.
     pub(super) fn forget(&self, key: &K) {
-        let _ = catch_panic(|| {
-            if let Some(retries) = self.retries.get() {
-                retries.forget(key);
-            }
-            self.queue.core.limiter.forget(key);
-        });
+        let _ = catch_panic(|| self.queue.core.forget(key));
     }
 }

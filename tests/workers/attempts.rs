@@ -65,6 +65,40 @@ fn a_try_that_is_put_off_or_done_is_not_counted() {
     assert_eq!(seen.into_inner().unwrap(), [1, 2, 2, 1, 2]);
 }
 
+#[test] // W2
+fn all_workers_of_a_queue_count_the_retries_of_a_key_together() {
+    let (queue, time) = built(|builder| builder);
+    let given_up = Mutex::new(Vec::new());
+    let run = |fails: bool| {
+        let workers = Workers::new(&queue).concurrency(1).max_retries(1);
+        let workers = workers.on_give_up(|key, _| given_up.lock().unwrap().push(*key));
+        Box::pin(
+            workers.run_async(async move |job: Job<'_, u64>| match fails {
+                true => job.retry_after("no", secs(1)),
+                false => Ok(()),
+            }),
+        )
+    };
+    let (mut fails, mut succeeds) = (run(true), run(false));
+    let pass = |run: &mut _, time_passes| {
+        time.advance(time_passes);
+        queue.fire_due();
+        assert!(poll_until_idle(run).is_pending());
+        std::mem::take(&mut *given_up.lock().unwrap())
+    };
+    queue.add(1);
+    assert_eq!(pass(&mut fails, Duration::ZERO), []);
+    time.advance(secs(1));
+    queue.fire_due();
+    assert!(poll_until_idle(&mut succeeds).is_pending());
+    // A new message has all of its tries.
+    queue.add(1);
+    assert_eq!(pass(&mut fails, Duration::ZERO), []);
+    queue.forget(&1);
+    assert_eq!(pass(&mut fails, secs(1)), []);
+    assert_eq!(pass(&mut fails, secs(1)), [1]);
+}
+
 #[test] // W7
 fn of_interleaved_futures_each_sees_its_own_attempt() {
     let queue = eager([1, 2, 3]);

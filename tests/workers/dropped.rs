@@ -13,7 +13,7 @@ use crate::outcomes::{Exponential, bench};
 use futures_lite::future::yield_now;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Failure, GivenUp, Job, Outcome, Reason, Workers};
-use keyqueue::{Added, Clock, LeftReason, Remaining, WorkQueue};
+use keyqueue::{Added, Clock, LeftReason, Remaining, WorkQueue, merge};
 
 type Queue = WorkQueue<u64>;
 
@@ -287,6 +287,32 @@ fn of_two_sets_of_workers_one_reports_a_dropped_retry() {
         if fires {
             assert_eq!(ends[0].1.failure, Failure::Error("second"));
         }
+    }
+}
+
+#[test] // S5: its value was taken back, or another getter has delivered it.
+fn a_dropped_retry_without_a_value_is_not_reported() {
+    for is_taken in [true, false] {
+        let (clock, time) = Clock::mock();
+        let builder = WorkQueue::<u64>::builder().merge(merge::append::<Vec<u64>>);
+        let queue = builder.clock(clock).manual_timers().build().unwrap();
+        let ends = Mutex::new(Vec::new());
+        let workers = Workers::new(&queue).concurrency(1);
+        let workers = workers.on_give_up(|key, _| ends.lock().unwrap().push(*key));
+        let mut run = Box::pin(workers.run_async(async |_: Job<'_, u64, _>| Err::<(), _>("no")));
+        queue.put(1, vec![1]);
+        assert!(poll_until_idle(&mut run).is_pending());
+        queue.put(1, vec![2]);
+        if is_taken {
+            assert_eq!(queue.clear(), 1);
+        } else {
+            let mut item = queue.try_get().unwrap();
+            assert_eq!(item.take(), Some(vec![1, 2]));
+        }
+        assert_eq!(queue.shut_down().delayed, 0);
+        assert!(poll_until_idle(&mut run).is_ready());
+        drop((run, time));
+        assert_eq!(ends.into_inner().unwrap(), []);
     }
 }
 

@@ -15,8 +15,8 @@ pub(crate) struct Ordered<K> {
     pub(crate) last_level: Level,
     /// Whether groups have a limit of keys in flight. If not, nothing counts these.
     pub(crate) counts_in_flight: bool,
-    /// Whether keys have a least interval between two deliveries.
-    pub(crate) has_intervals: bool,
+    /// The least interval between two deliveries of a key.
+    pub(crate) min_interval: Option<Duration>,
     pub(crate) groups: Box<dyn Grouping<K>>,
     pub(crate) seated: Seated,
     /// How many wait for the ends of deliveries ([`crate::engine::leaving`]).

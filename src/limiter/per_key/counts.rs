@@ -20,7 +20,7 @@
 //! fast as removing and reinserting it. A shard that has more entries than twice those with a
 //! count, plus [`SPARE_ENTRIES`], is rebuilt without the zero entries.
 //!
-//! A count is valid until its key has been idle for longer than `memory`, or time has gone back by more, which is that of the
+//! A count is valid until its key has been idle for longer than `memory`, and for the wait of its retry where that is known, or time has gone back by more, which is that of the
 //! processor's counter and may begin anew; every reader checks that.
 //! Each `record`, and each `forget` that does not find a count of its key among others, rebuilds one shard
 //! that has counts and was not swept for longer than `memory`, if there is one. So an invalid count
@@ -55,6 +55,8 @@ struct Failures {
     /// When the key last failed.
     last: u64,
     count: u32,
+    /// How many seconds the retry waits, if that is known.
+    wait: u32,
 }
 
 #[derive(Default)]
@@ -94,6 +96,12 @@ impl Counts {
     /// Records one more failure, at the time `now`, and returns how many there were before it.
     #[inline]
     pub(super) fn record(&self, hash: u64, now: u64) -> u32 {
+        self.record_waiting(hash, now, 0)
+    }
+
+    /// The same of a failure whose retry waits for this many seconds.
+    #[inline]
+    pub(super) fn record_waiting(&self, hash: u64, now: u64, wait: u32) -> u32 {
         let hash = mix(hash);
         let at = Self::shard_of(hash);
         let shard = &self.shards[at];
@@ -104,6 +112,7 @@ impl Counts {
             shard.set_failing(shard.failing() + 1);
         }
         failures.count = before.saturating_add(1);
+        failures.wait = wait;
         failures.last = match before {
             0 => now,
             // A thread that was delayed before it took the lock must not set the time back.
@@ -149,6 +158,22 @@ impl Counts {
             .map_or(0, |failures| failures.valid(now, self.memory))
     }
 
+    /// Keeps the count of a key until its next try, which comes after this many seconds.
+    pub(super) fn postpone(&self, hash: u64, now: impl FnOnce() -> u64, wait: u32) {
+        let hash = mix(hash);
+        let shard = &self.shards[Self::shard_of(hash)];
+        if shard.failing() == 0 {
+            return;
+        }
+        let now = now();
+        if let Some(failures) = shard.failures.lock().get_mut(&hash)
+            && failures.valid(now, self.memory) > 0
+        {
+            failures.last = failures.last.max(now);
+            failures.wait = wait;
+        }
+    }
+
     #[inline]
     fn sweep_if_due(&self, home: usize, now: u64) {
         // Ordering: Relaxed; a time for comparison, which publishes nothing.
@@ -185,10 +210,12 @@ impl Counts {
 }
 
 impl Failures {
-    /// Returns the count, or zero if the key has been idle for longer than `memory`.
+    /// Returns the count, or zero if the key has been idle for longer than `memory` and its wait.
     #[inline]
     fn valid(&self, now: u64, memory: u64) -> u32 {
-        if now.abs_diff(self.last) > memory {
+        let idle = now.abs_diff(self.last);
+        let wait = u64::from(self.wait) * 1_000_000_000;
+        if idle > memory && idle - memory > wait {
             0
         } else {
             self.count

@@ -56,6 +56,26 @@ fn a_time_that_begins_anew_ends_the_failures_from_before() {
     assert_eq!(counts.failing(), 1);
 }
 
+#[test] // W2
+fn a_failure_is_remembered_until_its_retry_and_as_long_as_others_behind_it() {
+    let (limiter, mock) = mocked();
+    let week = Duration::from_secs(7 * 24 * 3600);
+    limiter.count(&1, week);
+    mock.advance(week);
+    // Sweeps.
+    for key in 2..4 * SHARDS as u64 {
+        limiter.when(&key);
+    }
+    assert_eq!(limiter.num_requeues(&1), 1);
+    // It waits once more, which is no failure.
+    limiter.postpone(&1, week);
+    limiter.postpone(&0, week);
+    mock.advance(week + MAX * 2);
+    assert_eq!([0, 1].map(|key| limiter.num_requeues(&key)), [0, 1]);
+    mock.advance(Duration::from_nanos(1));
+    assert_eq!(limiter.num_requeues(&1), 0);
+}
+
 #[test]
 fn hashes_that_differ_in_few_bits_spread_over_the_shards() {
     let mean = scaled(200);
