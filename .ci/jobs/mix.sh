@@ -3,4 +3,4 @@
 source "$(dirname "$0")/../lib.sh"
 
 kafka/broker.sh
-KEYQUEUE_MIX_MINUTES=${KEYQUEUE_MIX_MINUTES:-120} cargo test -p ledger -- --ignored --nocapture --test-threads=1
+KEYQUEUE_MIX_MINUTES=${KEYQUEUE_MIX_MINUTES:-120} cargo test --no-fail-fast -p ledger -- --ignored --nocapture --test-threads=1

@@ -58,6 +58,15 @@ run() {
     [[ $found -eq 1 && $failed -eq 0 ]]
 }
 
+# all: runs each line that it reads, also after one has failed.
+all() {
+    local failed=0 words
+    while read -ra words; do
+        "${words[@]}" || failed=1
+    done
+    [[ $failed -eq 0 ]]
+}
+
 # Two jobs that run beside each other build once.
 [[ " build browser soak compare doctests " == *" $1 "* || -e $built ]] || (flock 9 && { [[ -e $built ]] || with_servers; }) 9>"$built.lock"
 case $1 in
@@ -69,32 +78,41 @@ doctests)
     by_clippy cargo test "${selected[@]}" --doc
     ;;
 nats)
-    run keyqueue-nats-model test '*'
-    run keyqueue-nats test '*'
+    all <<'END'
+run keyqueue-nats-model test *
+run keyqueue-nats test *
+END
     ;;
 dispatch)
-    run dispatch test '*'
-    run dispatch bin dispatch run
+    all <<'END'
+run dispatch test *
+run dispatch bin dispatch run
+END
     ;;
 # The whole model, a long backlog, and the faults with the other values of `coalesce`.
 nats-long)
-    failed=0
-    KEYQUEUE_NIGHT=1 run keyqueue-nats-model test '*' || failed=1
-    run keyqueue-nats test made_again --ignored || failed=1
-    run dispatch test failures --ignored || failed=1
-    exit "$failed"
+    export KEYQUEUE_NIGHT=1
+    all <<'END'
+run keyqueue-nats-model test *
+run keyqueue-nats test made_again --ignored
+run dispatch test failures --ignored
+END
     ;;
 kafka)
     # They wait for time-outs of brokers more than for processors.
-    run keyqueue-kafka test '*' --test-threads 4
-    run ledger test '*'
-    run ledger bin ledger run
+    all <<'END'
+run keyqueue-kafka test * --test-threads 4
+run ledger test *
+run ledger bin ledger run
+END
     ;;
 # On a real API server, if it is built, which takes a quarter of an hour.
 kube)
-    run keyqueue-servers test '*'
-    run keyqueue-kube test '*'
-    run bookkeeper test '*'
+    all <<'END'
+run keyqueue-servers test *
+run keyqueue-kube test *
+run bookkeeper test *
+END
     ;;
 board)
     run keyqueue-board test '*'

@@ -10,10 +10,9 @@ mod matrix;
 mod tree;
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
 
 use crate::checker::{Checker, MOST_SECONDS, Run};
@@ -72,10 +71,16 @@ fn main() -> Result<ExitCode> {
     if options.build {
         return build(&tree, mutants);
     }
+    // All before the first bug: after each the tree is built again.
     let mut sound = Sound::new();
+    for mutant in &mutants {
+        let checker = mutant.checker()?;
+        let run = || patience(&tree, checker, &mutant.check).map_err(|error| format!("{error:#}"));
+        sound.entry(checker).or_insert_with(run);
+    }
     let (mut survivors, mut broken) = (0, 0);
     for mutant in &mutants {
-        let end = match plant(&tree, &mut sound, mutant) {
+        let end = match plant(&tree, &sound, mutant) {
             Ok(run) => {
                 let end = match &run.failure {
                     Some(how) => format!("caught by {}: {how}", mutant.check),
@@ -113,30 +118,29 @@ fn build(tree: &Tree, mutants: Vec<&Mutant>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The checkers that pass without a bug, and how long a run of each may take.
-type Sound<'a> = BTreeMap<Checker<'a>, f64>;
+/// How long a run of each checker may take, or why it does not pass without a bug.
+type Sound<'a> = BTreeMap<Checker<'a>, Result<f64, String>>;
+
+/// Runs a checker without a bug, which it has to pass: otherwise what it says of a bug means nothing.
+fn patience(tree: &Tree, checker: Checker<'_>, check: &str) -> Result<f64> {
+    let run = checker.run(tree, MOST_SECONDS);
+    let run = run.with_context(|| check.to_owned())?;
+    let (failed, output) = (run.failure.is_some(), run.output);
+    ensure!(!failed, "{check} fails without a bug:\n{output}");
+    println!("{check}: passes without a bug, {:.1} s", run.seconds);
+    // A model with a bug may have far more states.
+    let least = if check.starts_with("loom") || check.starts_with("shuttle") {
+        60.0
+    } else {
+        20.0
+    };
+    Ok(least + 5.0 * run.seconds)
+}
 
 /// Plants a bug, and runs its checker.
-fn plant<'a>(tree: &Tree, sound: &mut Sound<'a>, mutant: &'a Mutant) -> Result<Run> {
-    let (checker, check) = (mutant.checker()?, &mutant.check);
-    let patience = match sound.entry(checker) {
-        Entry::Occupied(known) => *known.get(),
-        Entry::Vacant(new) => {
-            // What the checker says of a bug means something only if it passes without.
-            let run = checker.run(tree, MOST_SECONDS);
-            let run = run.with_context(|| check.clone())?;
-            let (failed, output) = (run.failure.is_some(), run.output);
-            ensure!(!failed, "{check} fails without a bug:\n{output}");
-            println!("{check}: passes without a bug, {:.1} s", run.seconds);
-            // A model with a bug may have far more states.
-            let least = if check.starts_with("loom") || check.starts_with("shuttle") {
-                60.0
-            } else {
-                20.0
-            };
-            *new.insert(least + 5.0 * run.seconds)
-        }
-    };
-    let (run, _) = tree.with(&[mutant], || checker.run(tree, patience))?;
+fn plant(tree: &Tree, sound: &Sound<'_>, mutant: &Mutant) -> Result<Run> {
+    let checker = mutant.checker()?;
+    let patience = sound[&checker].as_ref().map_err(|why| anyhow!("{why}"))?;
+    let (run, _) = tree.with(&[mutant], || checker.run(tree, *patience))?;
     Ok(run)
 }

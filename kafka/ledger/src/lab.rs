@@ -150,11 +150,14 @@ impl Lab {
         Ok(found.context("no such line")?.trim().to_owned())
     }
 
+    fn has_ended(&self, name: &str) -> Result<bool> {
+        Ok(self.status(name, "State:")?.starts_with('Z'))
+    }
+
     /// Whether a member waits for SIGTERM already, or has ended.
     fn handles_term(&self, name: &str) -> Result<bool> {
-        let has_ended = self.status(name, "State:")?.starts_with('Z');
         let caught = u64::from_str_radix(&self.status(name, "SigCgt:")?, 16)?;
-        Ok(has_ended || caught & (1 << (Signal::TERM.as_raw() - 1)) != 0)
+        Ok(self.has_ended(name)? || caught & (1 << (Signal::TERM.as_raw() - 1)) != 0)
     }
 
     fn signal(&self, name: &str, signal: Signal) -> Result<()> {
@@ -250,10 +253,16 @@ impl Lab {
         }
     }
 
-    /// Waits until all postings have succeeded, and judges. The members go on.
+    /// Waits until all postings have succeeded, and judges. The members go on: one that has ended by itself is a violation.
     pub fn judge(&self) -> Result<Seen> {
         self.finished(self.all())?;
-        Ok(self.witness.judge(&self.producing.produced))
+        let mut seen = self.witness.judge(&self.producing.produced);
+        for name in self.members.keys() {
+            if self.has_ended(name)? {
+                seen.violations.push(format!("{name} by itself: ENDED"));
+            }
+        }
+        Ok(seen)
     }
 
     /// Waits until the group has committed the end of each partition.

@@ -94,12 +94,7 @@ impl Witness {
         _ = stream.set_nodelay(true);
         if let Ok(mut replies) = stream.try_clone() {
             for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                if let Err(error) = self.lock().hear(member, &line) {
-                    self.lock()
-                        .seen
-                        .violations
-                        .push(format!("{line}: {error}: UNKNOWN"));
-                }
+                self.lock().hear(member, &line);
                 if replies.write_all(b"\n").is_err() {
                     break;
                 }
@@ -152,7 +147,15 @@ impl Witness {
 }
 
 impl State {
-    fn hear(&mut self, member: u64, line: &str) -> Result<()> {
+    /// Notes what a line says; one that it does not understand is a violation.
+    fn hear(&mut self, member: u64, line: &str) {
+        if let Err(error) = self.note(member, line) {
+            let violation = format!("{line}: {error}: UNKNOWN");
+            self.seen.violations.push(violation);
+        }
+    }
+
+    fn note(&mut self, member: u64, line: &str) -> Result<()> {
         let mut words = line.split(' ');
         let mut word = || words.next().context("a word is missing");
         let (verb, name, number) = (word()?, word()?, word()?.parse::<u64>()?);

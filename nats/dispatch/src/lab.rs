@@ -19,7 +19,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::check::{self, Beginning, Dead, Disturbed, Evidence, Verdict};
+use crate::beginnings::{self, Beginning};
+use crate::check::{self, Dead, Disturbed, Evidence, Verdict};
 use crate::clock;
 use crate::receiver::{Behaviour, Report};
 
@@ -257,7 +258,7 @@ impl Lab {
     /// When each partition's deliveries have begun, on the machine's clock.
     pub fn beginnings(&self) -> Result<BTreeMap<u64, Vec<u64>>> {
         let mut begun = BTreeMap::<_, Vec<u64>>::new();
-        for Beginning { at, partition, .. } in check::beginnings(self.directory.path())? {
+        for Beginning { at, partition, .. } in beginnings::read(self.directory.path())? {
             begun.entry(partition).or_default().push(at);
         }
         Ok(begun)
@@ -331,6 +332,12 @@ impl Lab {
         if !matches!(left, Ok(Ok(0))) {
             let violation = format!("messages are left, for {limit:?} no fewer: {left:?}");
             verdict.violations.insert(0, violation);
+        }
+        for (name, child) in &mut self.replicas {
+            if let Some(end) = child.try_wait()? {
+                let violation = format!("the replica {name} has ended by itself, with {end}");
+                verdict.violations.push(violation);
+            }
         }
         Ok(verdict)
     }

@@ -2,6 +2,7 @@
 //! receiver, which is the witness of what happens: it records every call, and refuses those with an old
 //! fence.
 
+mod beginnings;
 pub mod check;
 mod clock;
 pub mod faults;

@@ -27,7 +27,7 @@ pub struct Options {
     /// To how many bytes each message is filled
     #[arg(long, default_value_t = 0)]
     size: usize,
-    /// A file to which each stored message is written: endpoint and sequence
+    /// A file to which each stored message is written: endpoint, sequence and number
     #[arg(long)]
     log: PathBuf,
 }
@@ -61,9 +61,9 @@ pub async fn run(options: Options) -> Result<()> {
         });
         let stored = producer.add_batch(batch).await;
         let mut lines = String::new();
-        for (key, stored) in keys.iter().zip(stored) {
+        for ((key, n), stored) in keys.iter().zip(sent..).zip(stored) {
             match stored {
-                Ok(sequence) => lines.push_str(&format!("{key} {sequence}\n")),
+                Ok(sequence) => lines.push_str(&format!("{key} {sequence} {n}\n")),
                 Err(error) => {
                     failed += 1;
                     eprintln!("not stored: {error}");

@@ -27,6 +27,8 @@ pub struct Call {
     pub epoch: u64,
     /// The sequences of its messages, in the order in which the replica has them. Never empty.
     pub sequences: Vec<u64>,
+    /// The number of the state that it brings, which is that of its last message; `None`: it has another text.
+    pub state: Option<u64>,
     /// On the machine's monotonic clock, in nanoseconds.
     pub began: u64,
     /// `None`: it has not ended yet.
@@ -124,8 +126,7 @@ async fn hook(
     State(witness): State<Arc<Witness>>,
     Path(endpoint): Path<String>,
     headers: HeaderMap,
-    // Read, so that a connection is used again.
-    _state: Bytes,
+    body: Bytes,
 ) -> Result<(StatusCode, HeaderMap), StatusCode> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let fence = text("x-fence").and_then(|text| text.parse::<Fence>().ok());
@@ -138,6 +139,7 @@ async fn hook(
         replica: replica.to_owned(),
         epoch: fence.epoch,
         sequences,
+        state: number(&body),
         began: clock::now(),
         ended: None,
         end: End::Open,
@@ -171,6 +173,12 @@ async fn hook(
         End::Failed
     };
     Ok((status, answer))
+}
+
+/// The number in `state 17`.
+fn number(body: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(body).ok()?;
+    text.trim_end().strip_prefix("state ")?.parse().ok()
 }
 
 /// A call that runs. It ends when this is dropped, also because the connection broke.
