@@ -60,3 +60,20 @@ impl<K: Hash, V> Core<K, V> {
         delay.max(interval.unwrap_or_default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WorkQueue;
+
+    #[test] // W2
+    fn an_interval_counts_as_a_wait() {
+        let week = 7 * REMEMBERED;
+        let queue = WorkQueue::<u64>::builder().min_interval(week).build();
+        let queue = queue.unwrap();
+        let until_tried = |delay| queue.core.until_tried(delay);
+        assert_eq!(until_tried(REMEMBERED), week);
+        assert_eq!(until_tried(2 * week), 2 * week);
+        assert_eq!(WorkQueue::<u64>::new().core.until_tried(week), week);
+    }
+}

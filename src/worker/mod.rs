@@ -52,7 +52,7 @@
 //!
 //! * an [`Outcome::RequeueAfter`], [`Outcome::Later`], [`Outcome::RequeueRateLimited`] or [`Outcome::HoldGroup`] that is dropped or
 //!   refused, since the key did not fail: [`take_left`](crate::WorkQueue::take_left) returns such keys;
-//! * a retry that was cancelled, or whose delay has ended and whose key another getter has got;
+//! * a retry that was cancelled, whose value was taken back, or whose delay has ended and whose key another getter has got;
 //! * a retry whose time another `add_after` has changed: it is that call's delay from then on;
 //! * a retry whose workers have been aborted or dropped: the delay stays in the queue, and workers
 //!   that are started later do not know its failure;
