@@ -15,8 +15,9 @@ seconds=${1:-${FUZZ_SECONDS:-20}}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fuzz build
-running=()
-for name in $(fuzz list); do
+running=() names=$(fuzz list)
+[[ -n $names ]]
+for name in $names; do
     mkdir -p "fuzz/corpus/$name"
     fuzz run "$name" "fuzz/corpus/$name" "fuzz/seeds/$name" -- -max_total_time="$seconds" -print_final_stats=1 \
         >"$work/$name" 2>&1 &

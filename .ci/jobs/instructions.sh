@@ -32,8 +32,10 @@ total() {
 # per_operation PATH: the difference between a run of 2n and one of n.
 per_operation() {
     local once twice
-    once=$(total "$1" "$count")
-    twice=$(total "$1" $((2 * count)))
+    if ! once=$(total "$1" "$count") || ! twice=$(total "$1" $((2 * count))) || ! ((0 < once && once < twice)); then
+        echo "$1 was not counted" >&2
+        return 1
+    fi
     echo "$1 $(((twice - once + count / 2) / count))"
 }
 export -f total per_operation
@@ -41,15 +43,16 @@ export program count
 
 counted=$(mktemp)
 trap 'rm -f "$counted"' EXIT
-"$program" --list | xargs -P "$(nproc)" -I {} bash -c 'per_operation {}' >"$counted"
+"$program" --list | xargs -P "$(nproc)" -I {} bash -c 'set -euo pipefail; per_operation {}' >"$counted"
 
 if [[ $bless == --bless ]]; then
     # In the order of the program, whichever was done first.
     for path in $("$program" --list); do grep "^$path " "$counted"; done >"$known"
 fi
 awk -v tolerance="$tolerance" '
-    NR == FNR { known[$1] = $2; next }
+    FILENAME == ARGV[1] { known[$1] = $2; next }
     {
+        counted[$1]
         verdict = "ok"
         if (!($1 in known)) verdict = "UNKNOWN: run .ci/jobs/instructions.sh --bless"
         else if ($2 > known[$1] * (1 + tolerance / 100)) verdict = "MORE"
@@ -57,4 +60,7 @@ awk -v tolerance="$tolerance" '
         if (verdict ~ /^[A-Z]/) failed++
         printf "%-18s %6d instructions, %6d known: %s\n", $1, $2, known[$1], verdict
     }
-    END { exit failed > 0 || FNR == 0 }' "$known" "$counted"
+    END {
+        for (path in known) if (!(path in counted) && ++failed) print path " WAS NOT COUNTED"
+        exit failed > 0 || length(counted) == 0
+    }' "$known" "$counted"

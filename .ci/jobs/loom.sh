@@ -24,7 +24,7 @@ a_batch_is_halved_beside_a_put_and_a_shut_down 1'
 programs=$(cargo test -p keyqueue-loom-tests --release --no-run --message-format json-render-diagnostics |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
 models=$(for program in $programs; do
-    "$program" --list --format terse | sed -n "s|^\(.*\): test$|$program \1|p"
+    "$program" --list --format terse | sed -n "s|^\(.*\): test$|$program \1|p" || exit 1
 done)
 # A line for each: its program, its name and, if it has less, its bound.
 models=$(awk 'NR == FNR { bound[$1] = $2; less++; next } $2 in bound { $3 = bound[$2]; seen++ } { print }

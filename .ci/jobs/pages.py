@@ -101,7 +101,7 @@ def check_links(page):
         for target in targets:
             check_target(page, number, target)
     for number, name in references(page):
-        if name not in defined and (name.startswith("`") or "::" in name):
+        if name not in defined:
             problem(page, number, f"[{name}] leads nowhere")
 
 
@@ -121,6 +121,12 @@ def code():
     return {file: re.split(r"^(?=impl\b)", file.read_text(), flags=re.M) for file in files}
 
 
+@cache
+def public():
+    """The public modules: what they have is named with them."""
+    return {name for impls in code().values() for name in re.findall(r"^pub mod (\w+);", "".join(impls), re.M)}
+
+
 def source(path):
     """The file of `src` with that item."""
     *modules, name = path.removeprefix("mod@").split("::")[1:]
@@ -129,6 +135,8 @@ def source(path):
         return ROOT / "src" / name / "mod.rs"
     for file, impls in code().items():
         if modules and modules[-1] not in (*file.parts, file.stem):
+            continue
+        if file.stem in public() - set(modules):
             continue
         for part in impls if owner else ["".join(impls)]:
             header = part.partition("{")[0]

@@ -159,9 +159,10 @@ apiserver)
 # that can get its modules, the contenders in Go have to be among them.
 compare)
     everybody=()
-    if ! command -v go >/dev/null || ! (cd benches/compare/go && go vet .); then
+    if ! command -v go >/dev/null || ! (cd benches/compare/go && go mod download); then
         skip "contenders in Go" "there is no go, or it cannot get its modules"
     else
+        (cd benches/compare/go && go vet .)
         everybody=(--everybody)
     fi
     cargo test -p compare
