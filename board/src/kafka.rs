@@ -136,8 +136,9 @@ impl LetterStore for Letters {
         Ok(wanted.take(max).map(|letter| row(letter, most)).collect())
     }
 
-    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
-        act_until(Instant::now() + APART, self, verb, numbers)
+    fn act(&self, verb: Verb, ids: &[LetterId]) -> Vec<Result<(), Refused>> {
+        let numbers: Vec<_> = ids.iter().map(|id| id.number).collect();
+        act_until(Instant::now() + APART, self, verb, &numbers)
     }
 
     fn len(&self) -> Result<usize, Refused> {

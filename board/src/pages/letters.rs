@@ -295,7 +295,7 @@ mod tests {
             Ok((from..).take(max).map(letter).collect())
         }
 
-        fn act(&self, _: Verb, _: &[u64]) -> Vec<Result<(), Refused>> {
+        fn act(&self, _: Verb, _: &[LetterId]) -> Vec<Result<(), Refused>> {
             Vec::new()
         }
 
