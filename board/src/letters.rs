@@ -120,11 +120,12 @@ fn place(letter: &Letter, sort: Sort) -> Place {
     }
 }
 
-/// Returns the errors of the letters that match, those of the most letters first, and whether there was no time for all.
+/// Returns the first errors of the letters that match, those of the most letters first, how many there are, and whether there was no
+/// time for all.
 pub(crate) fn errors(
     store: &dyn LetterStore,
     wanted: &Wanted,
-) -> Result<(Vec<Errors>, bool), Refused> {
+) -> Result<(Vec<Errors>, usize, bool), Refused> {
     let mut found: HashMap<String, (usize, SystemTime)> = HashMap::new();
     let (search, within) = (&*wanted.search, wanted.within);
     let left = visit(store, search, within, 0, store.step(), |letter| {
@@ -136,8 +137,9 @@ pub(crate) fn errors(
     let errors = errors.map(|(error, (count, last))| Errors { error, count, last });
     let mut errors: Vec<_> = errors.collect();
     errors.sort_by(|a, b| (b.count, &a.error).cmp(&(a.count, &b.error)));
+    let count = errors.len();
     errors.truncate(wanted.max);
-    Ok((errors, left.is_some()))
+    Ok((errors, count, left.is_some()))
 }
 
 /// Returns the first line of an error, with `…` for the key of the letter and for numbers.
