@@ -79,8 +79,10 @@
       const wanted = { headers: { accept: "text/x-live" }, cache: "no-store", signal: AbortSignal.timeout(SILENCE) };
       const response = await fetch(location.href, wanted);
       const html = await response.text();
+      // A page of somebody else, such as that of a login, is no word of the board.
+      if (!response.headers.get("content-type")?.startsWith("text/x-live")) isLost = true;
       // An action may have replaced the page meanwhile.
-      if (response.ok && part === live()) came(html);
+      else if (part === live()) came(html);
     } catch { isLost = true; }
   };
   const close = () => { if (events) events.close(); events = null; };

@@ -138,17 +138,17 @@ fn act_together(
     if job.stop.load(Ordering::Relaxed) {
         return Err(Refused::Stopped);
     }
-    let numbers: Vec<u64> = run.iter().map(|letter| letter.id.number).collect();
+    let ids: Vec<_> = run.iter().map(|letter| letter.id).collect();
     let (mut left, mut refused) = (0, None);
-    for did in store.act(job.verb, &numbers) {
+    for did in store.act(job.verb, &ids) {
         match did {
             Ok(()) => _ = job.done.fetch_add(1, Ordering::Relaxed),
-            // Another thread has it.
-            Err(Refused::NoLetter(_) | Refused::Keyless) => {}
+            // Another thread has it, or its key was given up again.
+            Err(Refused::NoLetter(_) | Refused::OtherLetter(_) | Refused::Keyless) => {}
             Err(why) => (left, refused) = (left + 1, Some(why)),
         }
     }
-    match (left == numbers.len(), refused) {
+    match (left == ids.len(), refused) {
         (true, Some(refused)) => Err(refused),
         (_, refused) => Ok(refused),
     }
@@ -183,16 +183,16 @@ mod tests {
             Ok((from.max(1)..=100).take(max).map(letter).collect())
         }
 
-        fn act(&self, _: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
+        fn act(&self, _: Verb, ids: &[LetterId]) -> Vec<Result<(), Refused>> {
             let mut done = Vec::new();
-            let act = |number: &u64| {
-                if self.0 == 1 || *number >= self.0 && number.is_multiple_of(2) {
+            let act = |id: &LetterId| {
+                if self.0 == 1 || id.number >= self.0 && id.number.is_multiple_of(2) {
                     return Err(Refused::Perhaps("slow".into()));
                 }
-                done.push(*number);
+                done.push(id.number);
                 Ok(())
             };
-            let came = numbers.iter().map(act).collect();
+            let came = ids.iter().map(act).collect();
             lock(&self.1).push(done);
             came
         }

@@ -136,8 +136,9 @@ impl LetterStore for Letters {
         Ok(wanted.take(max).map(|letter| row(letter, most)).collect())
     }
 
-    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
-        act_until(Instant::now() + APART, self, verb, numbers)
+    fn act(&self, verb: Verb, ids: &[LetterId]) -> Vec<Result<(), Refused>> {
+        let numbers: Vec<_> = ids.iter().map(|id| id.number).collect();
+        act_until(Instant::now() + APART, self, verb, &numbers, None)
     }
 
     fn len(&self) -> Result<usize, Refused> {
@@ -145,11 +146,13 @@ impl LetterStore for Letters {
     }
 }
 
+/// `before` is what has come of a try of more of them.
 fn act_until(
     end: Instant,
     letters: &Letters,
     verb: Verb,
     numbers: &[u64],
+    before: Option<&Refused>,
 ) -> Vec<Result<(), Refused>> {
     let ended = match verb {
         Verb::PutBack => letters.put_back(numbers),
@@ -157,17 +160,18 @@ fn act_until(
     };
     let came = |(number, was_there): (&u64, bool)| match was_there {
         true => Ok(()),
-        false => Err(Refused::NoLetter(*number)),
+        // Brokers may have committed it, although they have not said so.
+        false => Err(before.cloned().unwrap_or(Refused::NoLetter(*number))),
     };
-    match ended.map_err(refused) {
+    match ended.map_err(unconfirmed) {
         Ok(ended) => numbers.iter().zip(ended).map(came).collect(),
         // Brokers take all or none. The cause may be one of them, such as a record whose topic is gone.
         Err(refused) if numbers.len() > 1 && letters.read().is_ok() => {
             let (first, second) = numbers.split_at(numbers.len() / 2);
-            let mut all = act_until(end, letters, verb, first);
+            let mut all = act_until(end, letters, verb, first, Some(&refused));
             // Past the limit, brokers are probably away, and the rest is not tried.
             match Instant::now() < end {
-                true => all.extend(act_until(end, letters, verb, second)),
+                true => all.extend(act_until(end, letters, verb, second, Some(&refused))),
                 false => all.resize(numbers.len(), Err(refused)),
             }
             all
@@ -178,6 +182,14 @@ fn act_until(
 
 fn refused(error: Error) -> Refused {
     Refused::Server(text::cut(&error.to_string(), text::WHOLE))
+}
+
+/// A commit may have taken longer than the client has waited.
+fn unconfirmed(error: Error) -> Refused {
+    match error {
+        Error::Client { .. } => Refused::Perhaps(text::cut(&error.to_string(), text::WHOLE)),
+        error => refused(error),
+    }
 }
 
 fn row(letter: &dead_letter::Letter, most: usize) -> Letter {
@@ -199,7 +211,9 @@ fn row(letter: &dead_letter::Letter, most: usize) -> Letter {
         error: text::cut(&letter.error, most),
         reason: Some(format!(
             "{}, partition {}, offset {}",
-            place.topic, place.partition, place.offset
+            text::cut(&place.topic, most),
+            place.partition,
+            place.offset
         )),
         attempts: letter.attempts,
         first: Some(letter.first),

@@ -31,8 +31,8 @@ pub(crate) trait LetterStore: Send + Sync {
     /// Returns at most `max` letters from this number on, each text of at most `most` bytes.
     fn page(&self, from: u64, max: usize, most: usize) -> Result<Vec<Letter>, Refused>;
 
-    /// Puts back or drops the letters with these numbers, in any order, and returns what came of each.
-    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>>;
+    /// Puts back or drops these letters, in any order, and returns what came of each. One that has changed is another one.
+    fn act(&self, verb: Verb, ids: &[LetterId]) -> Vec<Result<(), Refused>>;
 
     fn len(&self) -> Result<usize, Refused>;
 
@@ -120,11 +120,12 @@ fn place(letter: &Letter, sort: Sort) -> Place {
     }
 }
 
-/// Returns the errors of the letters that match, those of the most letters first, and whether there was no time for all.
+/// Returns the first errors of the letters that match, those of the most letters first, how many there are, and whether there was no
+/// time for all.
 pub(crate) fn errors(
     store: &dyn LetterStore,
     wanted: &Wanted,
-) -> Result<(Vec<Errors>, bool), Refused> {
+) -> Result<(Vec<Errors>, usize, bool), Refused> {
     let mut found: HashMap<String, (usize, SystemTime)> = HashMap::new();
     let (search, within) = (&*wanted.search, wanted.within);
     let left = visit(store, search, within, 0, store.step(), |letter| {
@@ -136,8 +137,9 @@ pub(crate) fn errors(
     let errors = errors.map(|(error, (count, last))| Errors { error, count, last });
     let mut errors: Vec<_> = errors.collect();
     errors.sort_by(|a, b| (b.count, &a.error).cmp(&(a.count, &b.error)));
+    let count = errors.len();
     errors.truncate(wanted.max);
-    Ok((errors, left.is_some()))
+    Ok((errors, count, left.is_some()))
 }
 
 /// Returns the first line of an error, with `…` for the key of the letter and for numbers.
@@ -218,8 +220,8 @@ pub(crate) fn act_on(
     }
     meant.sort_by_key(|letter| letter.id.number);
     for run in runs(&meant) {
-        let numbers: Vec<u64> = run.iter().map(|letter| letter.id.number).collect();
-        for (letter, did) in run.iter().zip(store.act(verb, &numbers)) {
+        let ids: Vec<_> = run.iter().map(|letter| letter.id).collect();
+        for (letter, did) in run.iter().zip(store.act(verb, &ids)) {
             if let Err(refused) = did {
                 // What is perhaps done is said rather than what is not.
                 left = left
@@ -270,6 +272,15 @@ fn accepted(id: u64, added: Option<Added>) -> Result<(), Refused> {
     }
 }
 
+fn id_of<K, V>(letter: &keyqueue::worker::Letter<K, V>, marks: &RandomState) -> LetterId {
+    let number = letter.id;
+    LetterId {
+        number,
+        // Each time that its key is given up again adds tries.
+        mark: marks.hash_one((number, letter.attempts)),
+    }
+}
+
 fn row<K, V>(
     letter: &keyqueue::worker::Letter<K, V>,
     key: &Format<K>,
@@ -277,13 +288,8 @@ fn row<K, V>(
     most: usize,
     marks: &RandomState,
 ) -> Letter {
-    let number = letter.id;
     Letter {
-        id: LetterId {
-            number,
-            // Each time that its key is given up again adds tries.
-            mark: marks.hash_one((number, letter.attempts)),
-        },
+        id: id_of(letter, marks),
         key: text::shown(letter.key.key(), key, most),
         value,
         error: text::cut(&letter.error, most),
@@ -309,12 +315,23 @@ where
         Ok(rows.collect())
     }
 
-    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
-        let act = |id: &u64| match verb {
-            Verb::PutBack => accepted(*id, self.letters.put_back(*id)),
-            Verb::Drop => (self.letters.remove(*id).map(drop)).ok_or(Refused::NoLetter(*id)),
+    fn act(&self, verb: Verb, ids: &[LetterId]) -> Vec<Result<(), Refused>> {
+        let act = |id: &LetterId| {
+            let number = id.number;
+            let letter = self.letters.page(number, 1).pop();
+            let letter = letter.filter(|letter| letter.id == number);
+            let letter = letter.ok_or(Refused::NoLetter(number))?;
+            if id_of(&letter, &self.marks) != *id {
+                return Err(Refused::OtherLetter(number));
+            }
+            match verb {
+                Verb::PutBack => accepted(number, self.letters.put_back(number)),
+                // What its key is given up with from here on stays.
+                Verb::Drop => (self.letters.remove_unchanged(&letter).map(drop))
+                    .ok_or(Refused::NoLetter(number)),
+            }
         };
-        numbers.iter().map(act).collect()
+        ids.iter().map(act).collect()
     }
 
     fn len(&self) -> Result<usize, Refused> {
@@ -327,5 +344,45 @@ where
 
     fn lost(&self) -> u64 {
         self.letters.lost()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keyqueue::WorkQueue;
+    use keyqueue::worker::{Job, Verdict, Workers};
+
+    use super::*;
+
+    #[test] // X5
+    fn a_letter_that_changes_after_the_look_at_it_stays() {
+        let (queue, letters) = (WorkQueue::new(), DeadLetters::new(1).unwrap());
+        let workers = Workers::new(&queue).concurrency(1).dead_letters(&letters);
+        let fails = |_: Job<'_, &str>| Verdict::GiveUp("no route");
+        let running = workers.spawn(fails).unwrap();
+        let kept = Kept {
+            letters: letters.clone(),
+            key: Arc::new(|key: &&str, f: &mut std::fmt::Formatter<'_>| f.write_str(key)),
+            value: None,
+            marks: RandomState::new(),
+        };
+        let given_up = |attempts| {
+            queue.add("a");
+            loop {
+                let page = kept.page(0, 1, text::WHOLE).unwrap();
+                if let Some(letter) = page.first().filter(|letter| letter.attempts == attempts) {
+                    return letter.id;
+                }
+                std::thread::yield_now();
+            }
+        };
+        let (seen, now) = (given_up(1), given_up(2));
+        for verb in [Verb::Drop, Verb::PutBack] {
+            assert_eq!(kept.act(verb, &[seen]), [Err(Refused::OtherLetter(0))]);
+        }
+        assert_eq!(kept.act(Verb::Drop, &[now]), [Ok(())]);
+        assert_eq!(kept.act(Verb::Drop, &[now]), [Err(Refused::NoLetter(0))]);
+        queue.shut_down();
+        running.join();
     }
 }

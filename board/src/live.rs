@@ -3,10 +3,12 @@
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use keyqueue::{Added, Cursor, KeySnapshot, Listed, State, WorkQueue};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::sleep;
 
 use crate::letters::LetterStore;
 use crate::rows::{Census, First, Keys, Place, Row, Sort, Summary, Wanted, by_number, by_text};
@@ -20,6 +22,10 @@ const STEP: usize = 256;
 const IN_HAND: usize = 50;
 /// How long the key of an action is looked for, by somebody who may act.
 pub(crate) const FIND: Duration = Duration::from_secs(5);
+/// How often a drain looks whether anybody else has its queue.
+const LEFT: Duration = Duration::from_secs(1);
+/// How long it goes on when the board is closed. Without a drain that goes on, what fails is not delivered again by a later one.
+const CLOSED: Duration = Duration::from_secs(5);
 
 fn name_of(state: State) -> &'static str {
     match state {
@@ -90,7 +96,12 @@ where
         let is_wanted = |key: &&KeySnapshot<'_, K, V>| self.id(key.key()) == wanted.id;
         let at = Cursor::from_bits(wanted.at);
         // It was seen on a page of one of these lists that begins there.
-        for listed in [Listed::All, Listed::Processing, Listed::Delayed] {
+        for listed in [
+            Listed::All,
+            Listed::Queued,
+            Listed::Processing,
+            Listed::Delayed,
+        ] {
             let hint = queue.page(at, listed, 4 * STEP);
             if let Some(key) = hint.keys.iter().find(is_wanted) {
                 return Some(f(key, at));
@@ -108,6 +119,27 @@ where
             next = page.next;
         }
         None
+    }
+}
+
+/// Drains a queue, until nobody else has it, or the board is closed and the program's own drain has begun, which says how long it
+/// waits.
+async fn drain<K, V, S>(queue: Arc<WorkQueue<K, V, S>>, mut closed: watch::Receiver<bool>) {
+    let gone = async {
+        while Arc::strong_count(&queue) > 1 {
+            sleep(LEFT).await;
+        }
+    };
+    let closed = async {
+        // A board that is gone is closed.
+        _ = closed.wait_for(|closed| *closed).await;
+        sleep(CLOSED).await;
+    };
+    tokio::select! {
+        biased; // It is shut down in any case.
+        _ = queue.drain_async() => {}
+        () = closed => {}
+        () = gone => {}
     }
 }
 
@@ -292,11 +324,13 @@ where
                 Ok(Done::one(String::new()))
             }
             Task::Drain => {
-                let queue = Arc::clone(&queue);
-                let thread = thread::Builder::new().name("board drain".into());
-                let drain = thread.spawn(move || queue.shut_down_with_drain());
-                let refused = drain.map_err(|error| Refused::NoThread(error.to_string()));
-                refused.map(|_| Done::one(String::new()))
+                let runtime = Handle::try_current();
+                let runtime = runtime.map_err(|error| Refused::NoRuntime(error.to_string()))?;
+                // One that is shut down is draining, or has ended.
+                if !queue.is_shutting_down() {
+                    runtime.spawn(drain(queue, self.closed.clone()));
+                }
+                Ok(Done::one(String::new()))
             }
         }
     }
@@ -304,6 +338,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use servers::until;
+
     use super::*;
 
     #[test] // X4
@@ -325,12 +361,20 @@ mod tests {
     #[test] // X5
     fn a_key_is_found_where_a_list_of_few_of_many_keys_has_it() {
         let queue = Arc::new(WorkQueue::from_iter(0..20_000));
-        let shown = Shown::display(&queue);
         let held: Vec<_> = (0..20).map(|_| queue.try_get().unwrap()).collect();
         for key in (20_000..40_000).step_by(1000) {
             queue.add_after(key, FIND * 100);
         }
-        for listed in [Listed::Processing, Listed::Delayed] {
+        let delayed = Arc::new(WorkQueue::from_iter(0..20));
+        for key in 20..20_000 {
+            delayed.add_after(key, FIND * 100);
+        }
+        for (listed, queue) in [
+            (Listed::Processing, &queue),
+            (Listed::Delayed, &queue),
+            (Listed::Queued, &delayed),
+        ] {
+            let shown = Shown::display(queue);
             let wanted = Wanted {
                 listed,
                 max: 50,
@@ -350,5 +394,41 @@ mod tests {
             }
         }
         drop(held);
+    }
+
+    #[tokio::test] // X5 S16
+    async fn a_drain_keeps_no_queue_alive_and_is_begun_once() {
+        let queue = Arc::new(WorkQueue::builder().pausable().build().unwrap());
+        let (closed, is_closed) = watch::channel(false);
+        let mut shown = Shown::display(&queue);
+        shown.closed = is_closed;
+        queue.pause().unwrap();
+        queue.add(1);
+        shown.act(&Task::Drain).unwrap();
+        queue.closed().await;
+        shown.act(&Task::Drain).unwrap();
+        assert_eq!(Arc::strong_count(&queue), 2);
+        drop(queue);
+        let gone = async || shown.queue.strong_count() == 0;
+        until("nobody has it", gone).await;
+        drop(closed);
+    }
+
+    #[tokio::test] // X5 S11
+    async fn a_drain_of_a_closed_board_does_not_outlast_that_of_the_program() {
+        let builder = WorkQueue::builder().drain_delays(true);
+        let queue = Arc::new(builder.build().unwrap());
+        let (closed, is_closed) = watch::channel(false);
+        let mut shown = Shown::display(&queue);
+        shown.closed = is_closed;
+        queue.add(1);
+        shown.act(&Task::Drain).unwrap();
+        queue.closed().await;
+        // A key that fails for ever.
+        let fails = || queue.try_get().unwrap().retry();
+        assert_eq!(fails(), Added::Deferred);
+        closed.send_replace(true);
+        assert!(!queue.drain_timeout(Duration::ZERO).is_finished());
+        until("it is refused", async || fails() == Added::ShutDown).await;
     }
 }

@@ -206,7 +206,7 @@ impl LetterStore for Nats {
 
     /// All of them at once, because each is several requests, one after the other. It returns when they have ended, so that a newer
     /// letter of a key comes after an older one.
-    fn act(&self, verb: Verb, numbers: &[u64]) -> Vec<Result<(), Refused>> {
+    fn act(&self, verb: Verb, ids: &[LetterId]) -> Vec<Result<(), Refused>> {
         let Ok(runtime) = Handle::try_current() else {
             return vec![self.wait(std::future::pending())];
         };
@@ -219,10 +219,8 @@ impl LetterStore for Nats {
                 }
             })
         };
-        let all: Vec<_> = numbers
-            .iter()
-            .map(|number| (*number, one(*number)))
-            .collect();
+        let all = ids.iter().map(|id| (id.number, one(id.number)));
+        let all: Vec<_> = all.collect();
         let end = Instant::now() + END;
         let came = all.into_iter().map(|(number, one)| {
             let ended = runtime.block_on(async { timeout_at(end, one).await });
@@ -318,7 +316,9 @@ mod tests {
         };
         signal("-STOP");
         let nats = Nats::new(client.clone(), config.clone());
-        let act = tokio::task::spawn_blocking(move || nats.act(Verb::PutBack, &[1]));
+        let act = tokio::task::spawn_blocking(move || {
+            nats.act(Verb::PutBack, &[LetterId { number: 1, mark: 0 }])
+        });
         tokio::time::sleep(LIMIT + Duration::from_secs(1)).await;
         signal("-CONT");
         assert_eq!(act.await.unwrap(), [Ok(())]);

@@ -133,6 +133,7 @@ impl Letter {
             key: cut(self.key),
             value: self.value.map(cut),
             error: cut(self.error),
+            reason: self.reason.map(cut),
             ..self
         }
     }

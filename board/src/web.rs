@@ -15,6 +15,7 @@ use http::header::{self, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use keyqueue::Listed;
+use maud::Markup;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use tokio::runtime::Handle;
@@ -316,14 +317,12 @@ async fn respond(
         let view = match view(&seen) {
             Ok(view) => view,
             Err(problem) if form == Form::Json => return problem.json(),
-            Err(problem) if form == Form::Live => {
-                return Html(problem.note().into_string()).into_response();
-            }
+            Err(problem) if form == Form::Live => return live(problem.note()),
             Err(problem) => return problem.page(&seen, None),
         };
         match form {
             Form::Json => Json(view.json).into_response(),
-            Form::Live => Html(view.live.into_string()).into_response(),
+            Form::Live => live(view.live),
             Form::Page | Form::Stream => {
                 Html(pages::page(&seen, &view).into_string()).into_response()
             }
@@ -339,6 +338,12 @@ async fn respond(
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     response
+}
+
+/// A live part, in a form that no page of somebody else has.
+fn live(part: Markup) -> Response {
+    let kind = (header::CONTENT_TYPE, "text/x-live; charset=utf-8");
+    ([kind], part.into_string()).into_response()
 }
 
 /// A page, by its view of what the address names.

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use keyqueue_board::Action;
-use keyqueue_kafka::{Consumer, Outcome, Record, Verdict};
+use keyqueue_kafka::{Consumer, Outcome, Record, Verdict, dead_letter};
 use rdkafka::ClientConfig;
+use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -218,4 +219,47 @@ async fn a_letter_that_brokers_refuse_holds_up_no_other_one_and_a_partition_that
     assert_eq!(left["len"], 1, "{left}");
     end.notify_one();
     run.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // X2, X5
+async fn a_drop_whose_commit_is_not_confirmed_is_perhaps_done_and_a_topic_is_text_from_elsewhere() {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic("dead", 1, 1).unwrap();
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", cluster.bootstrap_servers());
+    let producer: FutureProducer = config.create().unwrap();
+    for offset in ["0", "1"] {
+        let headers = [
+            (dead_letter::TOPIC, "or\u{202e}ders"),
+            (dead_letter::PARTITION, "0"),
+            (dead_letter::OFFSET, offset),
+            (dead_letter::GROUP, "billing"),
+        ];
+        let insert = |all: OwnedHeaders, (key, value)| {
+            let value = Some(value);
+            all.insert(Header { key, value })
+        };
+        let headers = headers.into_iter().fold(OwnedHeaders::new(), insert);
+        let letter = FutureRecord::to("dead").key(offset).payload("x");
+        producer.send(letter.headers(headers), HOUR).await.unwrap();
+    }
+    let consumer = Consumer::builder(&cluster.bootstrap_servers(), "billing")
+        .topics(["orders"])
+        .dead_letters("dead")
+        .build()
+        .unwrap();
+    let site = Site::new();
+    site.board.add_consumer("consumer", &consumer).unwrap();
+    let dead = "/queues/f/consumer/dead";
+    let one = site.get(&format!("{dead}/1")).await;
+    one.has("or\\u{202e}ders, partition 0, offset 0");
+    one.lacks("\u{202e}");
+
+    // The mock cluster has written the marks by then.
+    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    cluster.request_errors(RDKafkaApiKey::EndTxn, &[error]);
+    let all = "action=drop_letter&all=1&upto=2";
+    let dropped = site.sure("/queues/f/consumer/do", "alice", all).await;
+    dropped.has("Perhaps done: ");
+    assert_eq!(site.json(dead).await["len"], 0);
 }

@@ -126,7 +126,14 @@ impl<K, V> DeadLetters<K, V> {
     /// Takes a letter out; dropping it drops the key for good. Returns `None` if there is no such letter, or if it is
     /// just being put back or its key is given up again.
     pub fn remove(&self, id: u64) -> Option<Letter<K, V>> {
-        self.0.remove(id)
+        self.0.remove(id, |_| true)
+    }
+
+    /// Takes a letter out as [`remove`](Self::remove) does, unless its key was given up again since `letter` was listed: what
+    /// somebody has not seen stays (X1).
+    pub fn remove_unchanged(&self, letter: &Letter<K, V>) -> Option<Letter<K, V>> {
+        let is_same = |now: &Letter<K, V>| now.attempts == letter.attempts;
+        self.0.remove(letter.id, is_same)
     }
 
     /// Returns the number of letters.
@@ -247,5 +254,21 @@ mod tests {
         let id = letters.list()[0].id;
         assert_eq!((letters.put_back(id), letters.len()), (None, 1));
         assert!(queue.is_empty() && letters.put_back(id).is_none());
+    }
+
+    // X1
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the system for the date")]
+    fn a_letter_that_has_changed_since_it_was_listed_stays() {
+        let queue = WorkQueue::<u64>::new();
+        let letters = DeadLetters::new(1).unwrap();
+        let give_up = || letters.0.keep(queue.handle(1), &given_up(), || None);
+        assert!(give_up());
+        let seen = letters.list().pop().unwrap();
+        assert!(give_up());
+        assert!(letters.remove_unchanged(&seen).is_none());
+        let now = letters.list().pop().unwrap();
+        assert_eq!(now.attempts, 2);
+        assert!(letters.remove_unchanged(&now).is_some() && letters.is_empty());
     }
 }

@@ -183,10 +183,15 @@ impl<K, V> Store<K, V> {
         kept.map(|(_, kept)| kept.letter.share()).collect()
     }
 
-    /// Takes a letter out, unless it is busy.
-    pub(super) fn remove(&self, id: u64) -> Option<Letter<K, V>> {
+    /// Takes a letter out, unless it is busy or is not meant.
+    pub(super) fn remove(
+        &self,
+        id: u64,
+        is_meant: impl FnOnce(&Letter<K, V>) -> bool,
+    ) -> Option<Letter<K, V>> {
         self.with(|letters| {
-            letters.by_id.get(&id).filter(|kept| !kept.busy)?;
+            let kept = letters.by_id.get(&id)?;
+            (!kept.busy && is_meant(&kept.letter)).then_some(())?;
             Some(letters.remove(id)?.letter)
         })
     }
@@ -396,7 +401,7 @@ mod tests {
         assert!(store.keep(handle.share(), &given_up(), || None));
         let put_back = || store.put_back(0, |letter| Some(letter.key.add()));
         assert!(catch_unwind(AssertUnwindSafe(put_back)).is_err());
-        assert!(store.remove(0).is_some());
+        assert!(store.remove(0, |_| true).is_some());
     }
 
     // X1

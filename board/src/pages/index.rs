@@ -3,17 +3,19 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use maud::{Markup, html};
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use super::{Problem, View, foreign, heading, json, path, time};
+use super::queue::is_old;
+use super::{Problem, View, clock, foreign, heading, json, path, time};
 use crate::board::Entry;
 use crate::fleet::{self, Partitions};
+use crate::history::Rate;
 use crate::picture::short;
-use crate::rows::Summary;
+use crate::rows::{Census, Summary};
 use crate::source::Refused;
 use crate::text;
 use crate::web::{Context, LOOK};
@@ -21,7 +23,7 @@ use crate::web::{Context, LOOK};
 /// The most keys in hand of a queue in the JSON of the list.
 const HELD: usize = 20;
 
-/// A queue, with what a look at its keys has found, if there was time for one.
+/// A queue, with what a look at its keys has found, if there was time for one at all of them.
 #[derive(Serialize)]
 struct Line {
     #[serde(flatten)]
@@ -32,6 +34,10 @@ struct Line {
     held_for: Option<f64>,
     /// The first keys in hand, each with for how long it is held.
     held: Vec<(String, Option<f64>)>,
+    /// When these four were seen, and how old they are, in seconds.
+    #[serde(skip)]
+    at: Option<SystemTime>,
+    age: Option<f64>,
     /// Per second.
     ended: Option<f64>,
     failed: Option<f64>,
@@ -67,9 +73,24 @@ struct Fleet<'a> {
 fn line(queue: &Entry, has_time: bool) -> Line {
     let name = queue.name.clone();
     let looked = has_time.then(|| queue.look()).flatten();
-    let census = looked.as_ref().map(|(_, census)| census);
     let rate = queue.with_history(|history| history.rate(Instant::now()));
-    let rate = rate.filter(|_| census.is_some());
+    let rate = rate.filter(|_| looked.is_some());
+    let summary = match queue.source.summary() {
+        Some(summary) => Summary { name, ..summary },
+        None => Summary {
+            name,
+            state: Summary::GONE,
+            ..Summary::default()
+        },
+    };
+    line_of(summary, looked.as_ref().map(|(_, census)| &**census), rate)
+}
+
+/// Numbers of some of the keys would look like those of all.
+fn line_of(summary: Summary, census: Option<&Census>, rate: Option<Rate>) -> Line {
+    let census = census.filter(|census| !census.is_partial);
+    let at = census.and_then(|census| census.at);
+    let age = at.and_then(|at| at.elapsed().ok());
     let held = census.into_iter().flat_map(|census| &census.in_hand);
     let held = held.map(|row| (row.key.clone(), row.held.map(|held| held.as_secs_f64())));
     let held: Vec<_> = held.take(HELD).collect();
@@ -78,16 +99,11 @@ fn line(queue: &Entry, has_time: bool) -> Line {
         delayed: census.map(|census| census.delayed),
         held_for: held.first().and_then(|(_, held)| *held),
         held,
+        at,
+        age: age.map(|age| age.as_secs_f64()),
         ended: rate.map(|rate| rate.ended),
         failed: rate.map(|rate| rate.failed),
-        summary: match queue.source.summary() {
-            Some(summary) => Summary { name, ..summary },
-            None => Summary {
-                name,
-                state: Summary::GONE,
-                ..Summary::default()
-            },
-        },
+        summary,
     }
 }
 
@@ -166,7 +182,11 @@ pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
                                 }
                             }
                         }
-                        td data-label="State" { span.state { (line.summary.state) } }
+                        td data-label="State" {
+                            span.state { (line.summary.state) }
+                            // The time as such, which does not make the page another one each second.
+                            @if let Some(at) = line.at.filter(is_old) { span.soft { " keys seen at " (clock(at)) } }
+                        }
                     }
                 } }
             } }
@@ -254,6 +274,19 @@ mod tests {
     fn context(board: &Board, path: &str) -> Context {
         let (parts, ()) = Request::get(path).body(()).unwrap().into_parts();
         Context::new(board.clone(), parts, Params::default()).unwrap()
+    }
+
+    #[test] // X6
+    fn a_look_at_some_of_the_keys_is_not_listed_as_one_at_all() {
+        let census = |is_partial| Census {
+            delayed: 7,
+            is_partial,
+            ..Census::default()
+        };
+        for (is_partial, delayed) in [(false, Some(7)), (true, None)] {
+            let line = line_of(Summary::default(), Some(&census(is_partial)), None);
+            assert_eq!(line.delayed, delayed);
+        }
     }
 
     #[test] // X2

@@ -29,8 +29,11 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let (live, json) = match place.letters() {
         Err(why) => (html! { p { (why) } }, serde_json::Value::Null),
         Ok(store) if at.params.group == "error" => {
-            let (errors, is_partial) = letters::errors(store, &wanted)?;
-            (grouped(at, &errors, is_partial), json(&errors))
+            let (errors, count, is_partial) = letters::errors(store, &wanted)?;
+            (
+                grouped(at, &errors, count, is_partial),
+                serde_json::json!({ "rows": json(&errors), "count": count, "is_partial": is_partial }),
+            )
         }
         Ok(store) => {
             let letters = letters::page(store, &wanted)?;
@@ -115,7 +118,7 @@ fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&
 }
 
 /// The errors of the letters, each with a link to the letters that have its longest part.
-fn grouped(at: &Context, errors: &[Errors], is_partial: bool) -> Markup {
+fn grouped(at: &Context, errors: &[Errors], count: usize, is_partial: bool) -> Markup {
     let list = at.query(&["search", "sort", "group", "from", "before"]);
     let part = |error: &str| {
         let parts = error.split('…').map(str::trim);
@@ -128,6 +131,7 @@ fn grouped(at: &Context, errors: &[Errors], is_partial: bool) -> Markup {
         div.scroll { table {
             caption {
                 "Errors of dead letters, but for numbers and keys in them, the most frequent first"
+                @if count > errors.len() { "; the first " (errors.len()) " of " (count) }
                 @if is_partial { ", of those that there was time for" }
             }
             thead { tr {
@@ -295,7 +299,7 @@ mod tests {
             Ok((from..).take(max).map(letter).collect())
         }
 
-        fn act(&self, _: Verb, _: &[u64]) -> Vec<Result<(), Refused>> {
+        fn act(&self, _: Verb, _: &[LetterId]) -> Vec<Result<(), Refused>> {
             Vec::new()
         }
 

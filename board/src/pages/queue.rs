@@ -14,13 +14,16 @@ use crate::web::Context;
 /// A page says of a look that is older than this how old it is.
 const OLD: Duration = Duration::from_secs(1);
 
+pub(super) fn is_old(at: &SystemTime) -> bool {
+    at.elapsed().is_ok_and(|age| age >= OLD)
+}
+
 pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let queue = found(at, at.board.queue(name), name)?;
     let (summary, census) = queue.look().ok_or(Refused::Gone)?;
     let now = Instant::now();
     let (pictures, rates) =
         queue.with_history(|history| (pictures(history, now), history.rates(now)));
-    let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age >= OLD);
     let live = html! {
         div {
             "State: " span.state { (summary.state) }

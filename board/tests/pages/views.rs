@@ -91,7 +91,9 @@ async fn a_page_says_that_a_look_at_many_keys_is_older_than_the_page() {
     until("an old look", async || {
         let page = site.get("/queues/q/slow").await;
         page.has("a/1");
+        let list = site.get("/queues").await;
         page.text.contains("levels and groups are those of 20")
+            && list.text.contains(" keys seen at 20")
     })
     .await;
     drop(held);
@@ -256,6 +258,8 @@ async fn a_live_page_sends_what_has_changed_and_ends_with_its_browser() {
     let once = site.get_with("/queues/q/mails", &part).await;
     once.has("a/1");
     once.lacks("<html");
+    // Not that of a login, to which it may be led.
+    assert_eq!(once.headers["content-type"], "text/x-live; charset=utf-8");
     drop(held);
     site.queue = None;
     // What asks now and then is told that, too.

@@ -77,8 +77,7 @@ where
                 let (object, new) = self.look_at(object);
                 let mut changes = changes(&object, &new.targets, Urgency::Change);
                 if let Some(old) = self.known.remove(&object) {
-                    let left = old.targets.iter().filter(|old| !new.targets.contains(old));
-                    changes.extend(self::changes(&object, left, Urgency::Change));
+                    changes.extend(left(&object, &old, &new.targets));
                 }
                 changes
             }
@@ -95,7 +94,11 @@ where
                     Some(old) if old.version == new.version => Urgency::Background,
                     _ => Urgency::Change,
                 };
-                let changes = changes(&object, &new.targets, urgency);
+                let mut changes = changes(&object, &new.targets, urgency);
+                // A list that is streamed may have an object twice.
+                if let Some(old) = self.listed.remove(&object) {
+                    changes.extend(left(&object, &old, &new.targets));
+                }
                 self.listed.insert(object, new);
                 changes
             }
@@ -124,11 +127,10 @@ where
         }
     }
 
-    /// Returns the changes of what an object mapped to, and does not map to any more.
+    /// Returns the changes of what an object mapped to, and does not map to now.
     fn former(&self, object: &ObjectRef<T>, old: &Known<K>) -> Vec<Change<K>> {
         let new = self.known.get(object).map_or(&[][..], |new| &new.targets);
-        let left = old.targets.iter().filter(|old| !new.contains(old));
-        changes(object, left, Urgency::Change)
+        left(object, old, new)
     }
 
     fn look_at(&self, object: T) -> (ObjectRef<T>, Known<K>) {
@@ -137,6 +139,18 @@ where
         let targets = (self.map)(object).into_iter().collect();
         (reference, Known { version, targets })
     }
+}
+
+/// Returns the changes of what an object mapped to, and does not map to any more.
+fn left<T, K>(object: &ObjectRef<T>, old: &Known<K>, new: &[ObjectRef<K>]) -> Vec<Change<K>>
+where
+    T: Resource,
+    T::DynamicType: Clone,
+    K: Resource,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let left = old.targets.iter().filter(|old| !new.contains(old));
+    changes(object, left, Urgency::Change)
 }
 
 /// Returns the changes that an object causes to those that it maps to.

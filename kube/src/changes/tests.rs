@@ -145,3 +145,18 @@ fn what_only_an_interrupted_list_had_is_reported_again() {
     // "t" maps to neither "b" nor "c" any more, and "u" has vanished: each once.
     assert_eq!(next(Event::InitDone), "+b +c +d");
 }
+
+/// K4: a list that is streamed may have an object twice, as it changes meanwhile.
+#[test]
+fn an_object_that_changes_within_a_list_asks_for_what_it_mapped_to() {
+    let mut related = Related::new((), targets);
+    let mut next = |event: Event<Secret>| written(&related.event(event));
+    assert_eq!(next(Event::Init), "");
+    assert_eq!(next(Event::InitApply(secret("s", "1", &["a", "b"]))), "a b");
+    assert_eq!(
+        next(Event::InitApply(secret("s", "2", &["b", "c"]))),
+        "+a b c"
+    );
+    assert_eq!(next(Event::InitDone), "");
+    assert_eq!(next(Event::Apply(secret("s", "3", &["c"]))), "+b +c");
+}

@@ -239,7 +239,7 @@ where
     }
 
     /// Shuts the controller down gracefully at Ctrl-C or, on Unix, SIGTERM (K11). At the second
-    /// signal what runs is cancelled.
+    /// signal what runs is cancelled, and the stream ends; with leader election, when that has ended and the lease is released.
     pub fn shutdown_on_signal(mut self) -> Self {
         self.graceful_shutdown.push(signal().boxed());
         // Both futures see the first signal; this one then waits for the second.

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube_client::api::{ObjectMeta, PostParams};
 use kube_client::{Api, Error};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::state::{Candidate, Seen, Step};
 
@@ -25,6 +25,8 @@ pub(super) struct Driver {
     /// The longest time of one try.
     pub(super) request_limit: Duration,
     pub(super) leads_until: watch::Sender<Option<Instant>>,
+    /// The server may apply the last write yet, or has applied it and not said so.
+    pub(super) is_unconfirmed: bool,
 }
 
 impl Driver {
@@ -80,6 +82,7 @@ impl Driver {
         let next = self.written(lease.as_ref(), step);
         // Before the request: the time until the deadline has begun when another candidate sees it.
         let sent = Instant::now();
+        self.is_unconfirmed = true;
         let written = match lease {
             None => self.leases.create(&PostParams::default(), &next).await,
             Some(_) => {
@@ -88,6 +91,7 @@ impl Driver {
                     .await
             }
         };
+        self.is_unconfirmed = written.as_ref().is_err_and(|error| !is_conflict(error));
         match written {
             Ok(_) => {
                 self.candidate.wrote(sent);
@@ -95,7 +99,7 @@ impl Driver {
                 Ok(())
             }
             // Another candidate was faster. The next try reads its name.
-            Err(Error::Api(status)) if status.code == CONFLICT => Ok(()),
+            Err(error) if is_conflict(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -126,26 +130,41 @@ impl Driver {
     }
 
     /// Removes this candidate from the lease, if it holds it.
-    async fn release(&self) -> Result<(), Error> {
-        let Some(mut lease) = self.leases.get_opt(&self.name).await? else {
-            return Ok(());
-        };
-        if seen(&lease).holder != self.identity {
-            return Ok(());
+    async fn release(&mut self) -> Result<(), Error> {
+        loop {
+            let lease = self.leases.get_opt(&self.name).await?;
+            let holds = |lease: &Lease| seen(lease).holder == self.identity;
+            let Some(mut lease) = lease.filter(holds) else {
+                if !self.is_unconfirmed {
+                    return Ok(());
+                }
+                // Once more, because the write may be applied yet.
+                self.is_unconfirmed = false;
+                sleep(self.retry_period.min(self.request_limit / 2)).await;
+                continue;
+            };
+            let now = MicroTime(Timestamp::now());
+            lease.spec = Some(LeaseSpec {
+                holder_identity: Some(String::new()),
+                lease_duration_seconds: Some(1),
+                acquire_time: Some(now.clone()),
+                renew_time: Some(now),
+                ..lease.spec.unwrap_or_default()
+            });
+            let released = (self.leases)
+                .replace(&self.name, &PostParams::default(), &lease)
+                .await;
+            match released {
+                // It was written since it was read, perhaps by a renewal.
+                Err(error) if is_conflict(&error) => {}
+                released => return released.map(drop),
+            }
         }
-        let now = MicroTime(Timestamp::now());
-        lease.spec = Some(LeaseSpec {
-            holder_identity: Some(String::new()),
-            lease_duration_seconds: Some(1),
-            acquire_time: Some(now.clone()),
-            renew_time: Some(now),
-            ..lease.spec.unwrap_or_default()
-        });
-        self.leases
-            .replace(&self.name, &PostParams::default(), &lease)
-            .await?;
-        Ok(())
     }
+}
+
+fn is_conflict(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.code == CONFLICT)
 }
 
 fn seen(lease: &Lease) -> Seen<'_> {

@@ -13,7 +13,8 @@
 //! | the lease is lost | keeps its keys, and gets those in flight back | are aborted |
 //! | a graceful shut-down | discards its keys | finish what they hold |
 //! | all sources have ended | is shut down | finish what is queued |
-//! | a forceful shut-down, or the stream is dropped | is dropped | are aborted |
+//! | a forceful shut-down | is dropped | are aborted, and joined if there is a lease to release |
+//! | the stream is dropped | is dropped | are aborted |
 
 mod feed;
 pub(crate) mod queue;
@@ -171,15 +172,23 @@ async fn run<K, F, Fut, P, Ctx>(
             attempt.around(Arc::clone(&reconciler).reconcile(job))
         })
     };
+    let forced = any(controller.forceful_shutdown).shared();
     let work = async {
-        if !is_ready(&controller.reader, &queue, &results).await {
+        let is_ready = tokio::select! {
+            is_ready = is_ready(&controller.reader, &queue, &results) => is_ready,
+            () = forced.clone() => false,
+        };
+        if !is_ready {
             return;
         }
         let end = match &settings.leadership {
-            None => work(start).await,
+            None => tokio::select! {
+                end = work(start) => end,
+                () = forced.clone() => Ok(()),
+            },
             Some(leadership) => {
                 let tidy = || queue::tidy(&queue, &controller.reader, &controller.dyntype);
-                work_while_leading(start, leadership, &queue, tidy).await
+                work_while_leading(start, leadership, &queue, tidy, &forced).await
             }
         };
         if let Err(error) = end {
@@ -205,11 +214,15 @@ async fn run<K, F, Fut, P, Ctx>(
             }
         }
         queue.shut_down_now();
-        work.await;
+        (&mut work).await;
     };
-    tokio::select! {
-        () = until_shut_down => {}
-        () = any(controller.forceful_shutdown) => {}
+    let is_forced = tokio::select! {
+        () = until_shut_down => false,
+        () = forced.clone() => true,
+    };
+    if is_forced {
+        // No task has a handle of the lease after this, so that its release is awaited.
+        work.await;
     }
 }
 
@@ -318,12 +331,13 @@ async fn work<K: Resource + 'static>(
     Ok(())
 }
 
-/// Runs workers whenever this process leads, until the queue is shut down and empty.
+/// Runs workers whenever this process leads, until the queue is shut down and empty, or the end is `forced`.
 async fn work_while_leading<K>(
     start: impl Fn() -> Result<Running<ObjectRef<K>, Cause<K>>, ConfigError>,
     leadership: &Leadership,
     queue: &Queue<K>,
     tidy: impl Fn(),
+    forced: &(impl Future<Output = ()> + Clone),
 ) -> Result<(), ConfigError>
 where
     K: Resource + 'static,
@@ -331,6 +345,8 @@ where
 {
     loop {
         tokio::select! {
+            biased;
+            () = forced.clone() => return Ok(()),
             () = leadership.acquired() => {}
             () = nothing_left(queue) => return Ok(()),
             () = sleep(TIDY) => {
@@ -340,18 +356,13 @@ where
         }
         let running = start()?;
         tokio::select! {
-            () = leadership.lost() => {
-                running.abort();
-                running.join_async().await;
-            }
-            () = queue.closed() => {
-                // Dropping the join aborts the workers.
-                tokio::select! {
-                    () = running.join_async() => {}
-                    () = leadership.lost() => {}
-                }
-                return Ok(());
-            }
+            () = leadership.lost() => running.abort(),
+            () = forced.clone() => running.abort(),
+            () = nothing_left(queue) => {}
+        }
+        running.join_async().await;
+        if queue.is_shutting_down() {
+            return Ok(());
         }
     }
 }

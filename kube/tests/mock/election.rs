@@ -238,6 +238,33 @@ async fn a_lease_is_released_while_it_is_renewed() {
     assert_eq!(holder(&server).unwrap(), "");
 }
 
+/// K10: somebody else writes the lease in between.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_conflicts_at_its_release_is_released() {
+    let server = Server::default();
+    let leadership = candidate(&server, "one");
+    leadership.acquired().await;
+    server.apply_after(Duration::from_secs(1));
+    let release = tokio::spawn(leadership.release());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    server.write(LEASES, server.object(LEASES, "books").unwrap());
+    release.await.unwrap();
+    assert_eq!(holder(&server).unwrap(), "");
+}
+
+/// K10: the server applies the first write after the candidate has given it up.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_taken_late_is_released() {
+    let server = Server::default();
+    server.apply_after(Duration::from_secs(6));
+    let release = tokio::spawn(candidate(&server, "one").release());
+    tokio::time::sleep(Duration::from_millis(5500)).await;
+    assert!(server.object(LEASES, "books").is_none());
+    server.apply_after(Duration::ZERO);
+    release.await.unwrap();
+    assert_eq!(holder(&server).unwrap(), "");
+}
+
 #[tokio::test]
 async fn contradictory_settings_are_named() {
     let server = Server::default();

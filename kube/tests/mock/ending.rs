@@ -1,6 +1,7 @@
 //! How a controller ends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -149,7 +150,7 @@ async fn a_panic_of_a_mapper_reaches_the_stream() {
     assert!(end.is_err_and(|end| end.is_panic()));
 }
 
-/// K11
+/// K10, K11
 #[cfg(unix)]
 #[tokio::test]
 async fn the_first_signal_shuts_down_gracefully_and_the_second_at_once() {
@@ -160,17 +161,28 @@ async fn the_first_signal_shuts_down_gracefully_and_the_second_at_once() {
             .status();
         assert!(sent.unwrap().success());
     };
-    let (server, probe) = (Server::default(), Probe::closed());
-    server.put("a");
-    let controller = Controller::new(server.maps(), Config::default()).shutdown_on_signal();
-    let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
-    // By then the controller waits for signals.
-    until(|| probe.running() == ["a"]).await;
-    terminate();
-    until(|| server.watches() == 0).await;
-    settle().await;
-    assert_eq!(probe.running(), ["a"]);
-    terminate();
-    assert!(results.end().await.is_empty());
-    until(|| probe.running().is_empty()).await;
+    for has_lease in [false, true] {
+        let (server, probe) = (Server::default(), Probe::closed());
+        server.put("a");
+        let mut controller = Controller::new(server.maps(), Config::default()).shutdown_on_signal();
+        if has_lease {
+            let election = LeaderElection::new(server.client(), "default", "books");
+            controller = controller.leader_election(election.start().unwrap());
+        }
+        let results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+        // By then the controller waits for signals.
+        until(|| probe.running() == ["a"]).await;
+        terminate();
+        until(|| server.watches() == 0).await;
+        settle().await;
+        assert_eq!(probe.running(), ["a"]);
+        server.apply_after(Duration::from_millis(100));
+        terminate();
+        assert!(results.end().await.is_empty());
+        // The lease is released before the stream ends.
+        let lease = server.object(LEASES, "books");
+        let holder = lease.map(|lease| lease["spec"]["holderIdentity"].clone());
+        assert_eq!(holder, has_lease.then(|| json!("")));
+        until(|| probe.running().is_empty()).await;
+    }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Queue {
     pub(crate) failed: Option<f64>,
     /// Those keys in hand that are held for the longest time, each with its seconds.
     pub(crate) held: Vec<(String, Option<f64>)>,
+    /// How old what is known of keys in hand and delayed keys is, in seconds.
+    pub(crate) age: Option<f64>,
 }
 
 /// Without numbers if its server is away.

@@ -14,6 +14,8 @@ const KEYS: usize = 20;
 const NAME: usize = 24;
 const SHORTEST: usize = 8;
 const KEY: usize = 80;
+/// What was seen is said to be old after this time, in seconds.
+const OLD: f64 = 1.0;
 /// The width of lines that are printed: all columns have room.
 pub(crate) const PRINTED: usize = 200;
 
@@ -56,7 +58,13 @@ const FLEETS: [Column<Fleet>; 4] = [
 
 /// Returns the lines of a terminal of this width.
 pub(crate) fn lines(address: &str, look: &Look, width: usize) -> Vec<Row> {
-    let mut lines = vec![row(printable(address, KEY)), row(String::new())];
+    let oldest = look.queues.iter().filter_map(|queue| queue.age);
+    let oldest = oldest.fold(0.0, f64::max);
+    let note = match oldest >= OLD {
+        true => format!("Keys in hand and delayed: seen up to {oldest:.0} s ago"),
+        false => String::new(),
+    };
+    let mut lines = vec![row(printable(address, KEY)), row(note)];
     table(
         "QUEUE",
         &QUEUES,
@@ -196,7 +204,7 @@ mod tests {
     #[test]
     fn columns_that_find_no_room_are_left_out_and_no_number_is_cut() {
         let look = serde_json::json!({"queues": [
-            {"name": "QUEUE HELD FOR and more of it", "state": "shut down", "queued": 1_234_567, "dead_letters": 7, "held": []},
+            {"name": "QUEUE HELD FOR and more of it", "state": "shut down", "queued": 1_234_567, "dead_letters": 7, "held": [], "age": 13.4},
         ], "fleets": [
             {"name": "jobs", "partitions": 16, "unowned": 3, "messages": 120, "dead_letters": null},
         ]});
@@ -209,6 +217,7 @@ mod tests {
                     .find(|row| row.text.starts_with(start))
                     .unwrap()
             };
+            assert!(lines[1].text.ends_with("seen up to 13 s ago"));
             let (titles, queue) = (of("QUEUE  "), of("QUEUE H"));
             assert!(titles.is_head && !queue.is_head);
             assert!(titles.text.ends_with(last), "{width}: {}", titles.text);
