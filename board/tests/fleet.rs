@@ -102,7 +102,7 @@ async fn a_fleet_shows_its_partitions_and_those_that_nobody_owns_first() {
     let site = &hooks.site;
     site.get("/queues")
         .await
-        .has("f/hooks | Fleets of replicas | connected | q/mails");
+        .has("f/hooks | Fleets and consumers | connected | q/mails");
     let fleets = site.json("/queues").await["fleets"].take();
     assert_eq!(
         (&fleets[0]["name"], &fleets[0]["unowned"]),

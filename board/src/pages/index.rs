@@ -208,7 +208,7 @@ fn link(at: &Context, kind: &str, name: &str) -> Markup {
 fn table(at: &Context, fleets: &[Fleet<'_>]) -> Markup {
     html! {
         div.scroll { table {
-            caption { "Fleets of replicas" }
+            caption { "Fleets and consumers" }
             thead { tr {
                 th scope="col" { "Fleet" }
                 th scope="col" { "Of" }
