@@ -63,9 +63,7 @@ impl<K: Key, V: Send + 'static> Lending<'_, K, V> {
     pub(super) fn give_up(self) {
         let (mut item, _, mut rest) = self.take_back();
         item.end_as(Ended::GivenUp);
-        if rest.goes_on() {
-            forget(&item);
-        }
+        forget(&item);
         if rest.pass(&mut item) && rest.load(&mut item) {
             rest.join(&mut item);
             _ = item.add();

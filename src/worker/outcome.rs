@@ -326,7 +326,8 @@ impl fmt::Display for Reason {
 pub struct GivenUp<E, V = ()> {
     /// The last failure.
     pub failure: Failure<E>,
-    /// What was put for the key and is not finished. `None` if the function has taken it; in a queue without values; and for
+    /// What was put for the key and is not finished. `None` if the function has taken it, or
+    /// [`remove`](crate::WorkQueue::remove) that of a dropped retry at this moment; in a queue without values; and for
     /// [`on_give_up_async`](super::Workers::on_give_up_async), where the value stays with the key, unless
     /// [`values_in_reports`](super::Workers::values_in_reports) is set.
     pub value: Option<V>,

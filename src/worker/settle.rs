@@ -133,9 +133,9 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         }
         let limited = match outcome {
             Outcome::RequeueRateLimited if !self.queue.core.closing.has_begun() => {
-                catch_panic(|| item.try_retry(None, false))?.0
+                catch_panic(|| item.try_retry(None, false))?
             }
-            _ => Added::ShutDown,
+            _ => (Added::ShutDown, Duration::ZERO),
         };
         let (event, name) = match outcome {
             Outcome::Done => (Event::Done, "done"),
@@ -157,13 +157,15 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             Outcome::RequeueAfter(delay) | Outcome::Later(delay) => {
                 item.try_add_after(delay, false)
             }
-            Outcome::RequeueRateLimited => limited,
+            Outcome::RequeueRateLimited => limited.0,
             Outcome::HoldGroup(hold) => item.hold_group(hold),
         };
-        if let Outcome::Later(delay) | Outcome::HoldGroup(delay) = outcome {
-            // The hash of a key is user code.
-            let _ = catch_panic(|| self.queue.core.postpone_retries(item, delay));
-        }
+        let waits = match outcome {
+            Outcome::Later(delay) | Outcome::HoldGroup(delay) => delay,
+            _ => limited.1,
+        };
+        // The hash of a key is user code.
+        let _ = catch_panic(|| self.queue.core.postpone_retries(item, waits));
         // A key that did not fail and is refused is left. A drain does not deliver it again: those that are
         // requeued forever would keep it from its end.
         added

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::task::Waker;
 
 use crate::common::timed::{HOUR, MS, built, secs};
-use crate::common::{Task, figures, poll, poll_until_idle, take_all};
+use crate::common::{Task, eager, figures, poll, poll_until_idle, take_all};
 use futures_lite::future::yield_now;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{Job, Reason, Verdict, Workers};
@@ -64,6 +64,28 @@ fn a_key_whose_work_is_cancelled_is_delivered_again_or_left_or_done() {
         let refused = [(1, LeftReason::Refused)];
         assert_eq!(left(&queue), if is_left { &refused[..] } else { &[] });
         assert_eq!(queue.num_requeues(&1), 0, "not counted");
+    }
+}
+
+#[test] // W2 W6
+fn a_key_whose_work_is_cancelled_keeps_its_failures_if_it_is_put_back() {
+    for (requeue, next) in [(true, 2), (false, 1)] {
+        let queue = eager([1_u64]);
+        let cancelled = Workers::new(&queue).concurrency(1);
+        let cancelled = cancelled.requeue_cancelled(requeue);
+        let mut run = Box::pin(cancelled.run_async(
+            async |job: Job<'_, u64>| match job.attempt() {
+                1 => Err("no"),
+                _ => pending::<Result<(), _>>().await,
+            },
+        ));
+        assert!(poll_until_idle(&mut run).is_pending());
+        drop(run);
+        queue.add(1);
+        queue.shut_down();
+        let again = Workers::new(&queue).concurrency(1);
+        let run = again.run(|job: Job<'_, u64>| assert_eq!(job.attempt(), next));
+        run.unwrap();
     }
 }
 
