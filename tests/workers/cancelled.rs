@@ -84,8 +84,10 @@ fn a_key_whose_work_is_cancelled_keeps_its_failures_if_it_is_put_back() {
         queue.add(1);
         queue.shut_down();
         let again = Workers::new(&queue).concurrency(1);
-        let run = again.run(|job: Job<'_, u64>| assert_eq!(job.attempt(), next));
+        let seen = Mutex::new(Vec::new());
+        let run = again.run(|job: Job<'_, u64>| seen.lock().unwrap().push(job.attempt()));
         run.unwrap();
+        assert_eq!(seen.into_inner().unwrap(), [next]);
     }
 }
 
