@@ -51,25 +51,6 @@ impl Message {
         }
     }
 
-    /// Deletes it from its stream, and with `older` those of its key before it, which it has replaced: their acknowledgements may have
-    /// been lost, and then the last of them would be the newest.
-    pub(super) async fn delete(
-        &self,
-        stream: &Stream,
-        older: bool,
-    ) -> Result<(), async_nats::Error> {
-        // Another message of this sequence is kept.
-        match self.stored(stream).await? {
-            Some(stored) if older => {
-                let purge = stream.purge().filter(stored.subject.to_string());
-                purge.sequence(stored.sequence + 1).await?;
-            }
-            Some(stored) => _ = stream.delete_message(stored.sequence).await?,
-            None => {}
-        }
-        Ok(())
-    }
-
     /// Drops the payload, and gives back the room.
     fn park(&mut self) {
         self.payload = Bytes::new();
@@ -251,7 +232,7 @@ mod tests {
             partition: 0,
             epoch,
         };
-        Arc::new(Tenure::new(fence, 10))
+        Arc::new(Tenure::new(fence, 10, Arc::default()))
     }
 
     fn load(tenure: &Arc<Tenure>, sequence: u64, reply: &str) -> Load {
