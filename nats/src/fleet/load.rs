@@ -143,6 +143,14 @@ impl Load {
         })
     }
 
+    /// Drops the first messages, which are handled.
+    pub(crate) fn drop_first(&mut self, handled: usize) {
+        if handled > 0 {
+            self.messages.drain(..handled);
+            self.covered = self.messages.len();
+        }
+    }
+
     /// Keeps no payloads while the key is in back-off.
     pub(crate) fn park(&mut self) {
         self.messages.iter_mut().for_each(Message::park);

@@ -456,7 +456,8 @@ fn refuse(
     tokio::spawn(async move {
         let token = subject.rsplit('.').next().unwrap_or_default();
         let (fence, messages) = (tenure.fence, slice::from_ref(&message));
-        let letter = dead_letter::publish(&shared, fence, token, messages, 0, &reason);
+        let mut stored = 0;
+        let letter = dead_letter::publish(&shared, fence, token, messages, 0, &reason, &mut stored);
         if let Err(error) = letter.await {
             // It comes again with the next consumer.
             tracing::error!(subject, %error, "the dead letter is refused");

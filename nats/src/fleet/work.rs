@@ -376,14 +376,13 @@ fn rest(mut job: Job, handled: usize) -> Outcome {
     if handled == job.value().messages.len() {
         return Outcome::Done;
     }
-    let load = job.value_mut();
-    load.messages.drain(..handled);
-    load.covered = load.messages.len();
-    load.not_before = None;
+    job.value_mut().drop_first(handled);
+    job.value_mut().not_before = None;
     Outcome::RequeueAfter(Duration::ZERO)
 }
 
-/// Writes the first messages to the dead letters, and removes them. Until that has succeeded the key is kept, without other tries.
+/// Writes the first messages to the dead letters, and removes those that are stored there. Until that has succeeded for all the key is kept,
+/// without other tries.
 async fn give_up(
     shared: &Shared,
     key: &str,
@@ -397,12 +396,19 @@ async fn give_up(
     } = given_up.clone();
     let fence = job.value().tenure.fence;
     let letters = &job.value().messages[..ready];
-    let published = dead_letter::publish(shared, fence, token, letters, attempts, &error).await;
+    let mut stored = 0;
+    let publish =
+        dead_letter::publish(shared, fence, token, letters, attempts, &error, &mut stored);
+    let published = publish.await;
     if job.value().tenure.is_lost() {
         // The counts are the next owner's, which gives the key up or not.
         return skip(shared);
     }
+    shared.mark(key, job.value(), stored);
+    remove(shared, key, job.value(), stored, Acks::terminate).await;
     if let Err(failed) = published {
+        // Their letters would be stored again when the server knows their ids no more.
+        job.value_mut().drop_first(stored);
         if job.value().given_up.is_none() {
             shared.tell(Event::DeadLetterRefused {
                 key: key.to_owned(),
@@ -418,10 +424,8 @@ async fn give_up(
         job.value_mut().park();
         return Verdict::Ok(Outcome::Later(PAUSE));
     }
-    shared.mark(key, job.value(), ready);
     let counts = &job.value().tenure.attempts;
     tokio::join!(
-        remove(shared, key, job.value(), ready, Acks::terminate),
         counts.forget(shared, fence, token, FAILED),
         counts.forget(shared, fence, token, DIED),
     );
