@@ -188,3 +188,42 @@ async fn one_letter_of_a_delivery_is_refused() {
         1
     );
 }
+
+/// A message of no key whose letter is refused is held, and told, so that nothing is wrong with its consumer.
+#[tokio::test]
+async fn the_letter_of_a_stranger_is_refused() {
+    let config = letters();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    context.delete_stream("WORK-dead").await.unwrap();
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let replica = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
+    let mut events = replica.fleet.events();
+    let stored = context.publish("work.1.0.in.no/key", "".into()).await;
+    stored.unwrap().await.unwrap();
+    let refused = |event| match event {
+        Event::DeadLetterRefused { key, .. } => Some(key),
+        _ => None,
+    };
+    let subject = "work.1.0.key.no/key";
+    assert_eq!(told(&mut events, refused).await, subject);
+    let former = consumers(&client).await;
+    let letters = || {
+        let requests = proxy.requests().into_iter();
+        requests.filter(|to| to == "dead").count()
+    };
+    until("it is tried again", async || letters() >= 5).await;
+    assert_eq!(consumers(&client).await, former);
+    create(&client, &config).await.unwrap();
+    let removed = |event| match event {
+        Event::Stranger { subject, .. } => Some(subject),
+        Event::DeadLetterRefused { .. } => panic!("it is told once"),
+        _ => None,
+    };
+    assert_eq!(told(&mut events, removed).await, subject);
+    drained(&server, &config).await;
+    let letters = dead_letter::count(&client, &config).await.unwrap();
+    assert_eq!(letters, Some(1));
+}

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::message::StreamMessage;
-use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use async_nats::{HeaderMap, Subject};
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::Shared;
 use super::acks::Acks;
 use super::attempts::LONGEST;
 use super::room::Held;
@@ -38,21 +39,29 @@ pub struct Message {
 }
 
 impl Message {
-    /// Reads it from its stream. `None`: it is not there any more, or the stream was made again.
-    pub(super) async fn stored(
-        &self,
-        stream: &Stream,
-    ) -> Result<Option<StreamMessage>, async_nats::Error> {
-        match stream.get_raw_message(self.sequence).await {
-            Ok(stored) if stored.time.unix_timestamp_nanos() == self.stored => Ok(Some(stored)),
-            Ok(_) => Ok(None),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    /// Reads its payload again, which it has dropped, and takes room for it. Returns the bytes. `None`: it is not in the stream any more, or the
+    /// stream was made again.
+    pub(super) async fn fetch(
+        &mut self,
+        shared: &Shared,
+        tenure: &Tenure,
+    ) -> Result<Option<usize>, async_nats::Error> {
+        let stream = shared.stream(tenure.fence);
+        let stored = match stream.get_raw_message(self.sequence).await {
+            Ok(stored) if stored.time.unix_timestamp_nanos() == self.stored => stored,
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let size = size(&stored);
+        self.held.unpark(&tenure.room, &shared.memory, size);
+        self.payload = stored.payload;
+        self.headers = (!stored.headers.is_empty()).then(|| Arc::new(stored.headers));
+        Ok(Some(size))
     }
 
     /// Drops the payload, and gives back the room.
-    fn park(&mut self) {
+    pub(super) fn park(&mut self) {
         self.payload = Bytes::new();
         self.headers = None;
         self.held.park();
@@ -60,7 +69,7 @@ impl Message {
 }
 
 /// The bytes of the payload and the headers.
-pub(super) fn size(message: &StreamMessage) -> usize {
+fn size(message: &StreamMessage) -> usize {
     let headers = message.headers.iter().flat_map(|(name, values)| {
         let name: &[u8] = name.as_ref();
         values

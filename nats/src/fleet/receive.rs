@@ -49,7 +49,6 @@
 
 use std::mem;
 use std::pin::pin;
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,9 +65,10 @@ use super::attempts;
 use super::load::{Load, Message};
 use super::pull::pull;
 use super::room::Held;
+use super::stranger::refuse;
 use super::tenure::Tenure;
 use super::work::{FAILING, HEALTHY};
-use crate::{Event, dead_letter, key, layout};
+use crate::{key, layout};
 
 /// Between two tries after an error of the server.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
@@ -441,36 +441,6 @@ fn put(
     };
     refuse(shared, tenure, subject.to_string(), message, reason);
     Ok(())
-}
-
-/// Removes a message of another partition, or of none, once it is a dead letter.
-fn refuse(
-    shared: &Arc<Shared>,
-    tenure: &Arc<Tenure>,
-    subject: String,
-    message: Message,
-    reason: String,
-) {
-    let (shared, tenure) = (Arc::clone(shared), Arc::clone(tenure));
-    // There are none, unless a producer is wrong.
-    tokio::spawn(async move {
-        let token = subject.rsplit('.').next().unwrap_or_default();
-        let (fence, messages) = (tenure.fence, slice::from_ref(&message));
-        let mut stored = 0;
-        let letter = dead_letter::publish(&shared, fence, token, messages, 0, &reason, &mut stored);
-        if let Err(error) = letter.await {
-            // It comes again with the next consumer.
-            tracing::error!(subject, %error, "the dead letter is refused");
-            return;
-        }
-        let sequence = message.sequence;
-        shared.acks.terminate(&tenure, message.reply);
-        shared.tell(Event::Stranger {
-            subject,
-            sequence,
-            reason,
-        });
-    });
 }
 
 /// Deletes the consumer of a tenure that has ended, so that its successor finds none. An error does no harm:

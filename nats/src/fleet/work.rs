@@ -30,7 +30,7 @@ use super::Shared;
 use super::acks::Acks;
 use super::attempts::{self, DIED, FAILED};
 use super::delivery::Delivery;
-use super::load::{self, GivenUp, Load};
+use super::load::{GivenUp, Load};
 use super::pull::BATCH;
 use super::receive::{LIMIT, leader};
 use super::tenure::Tenure;
@@ -38,7 +38,7 @@ use crate::stream::AT_ONCE;
 use crate::{Event, Fence, dead_letter, key as token};
 
 /// Between two tries of what only the server can do.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// Between two looks of a suspect whether another one is delivered.
 const ALONE: Duration = Duration::from_millis(200);
 
@@ -242,28 +242,20 @@ fn drop_older(shared: &Shared, key: &str, job: &mut Job) {
 /// Reads the payloads of messages that have none, as many as may come at once, and returns how many of the messages have theirs: the first
 /// ones. A message that is not in the stream any more is dropped: a later one has replaced it.
 async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Error> {
-    let stream = shared.stream(job.value().tenure.fence);
+    let tenure = Arc::clone(&job.value().tenure);
     let window = usize::try_from(shared.config.window).unwrap_or(usize::MAX);
     let (many, most) = (BATCH.min(window / 2).max(1), shared.client.max_payload());
     let (mut ready, mut read, mut bytes) = (0, 0, 0);
-    while let Some(message) = job.value().messages.get(ready) {
+    while let Some(message) = job.value_mut().messages.get_mut(ready) {
         if message.held.is_parked() {
             if read >= many || bytes >= most {
                 break;
             }
-            let stored = message.stored(stream).await?;
-            let load = job.value_mut();
-            let messages = &mut load.messages;
-            let Some(stored) = stored else {
-                messages.remove(ready);
+            let Some(size) = message.fetch(shared, &tenure).await? else {
+                job.value_mut().messages.remove(ready);
                 continue;
             };
-            let message = &mut messages[ready];
-            let size = load::size(&stored);
             (read, bytes) = (read + 1, bytes + size);
-            message.held.unpark(&load.tenure.room, &shared.memory, size);
-            message.payload = stored.payload;
-            message.headers = (!stored.headers.is_empty()).then(|| Arc::new(stored.headers));
         }
         ready += 1;
     }
