@@ -227,3 +227,35 @@ async fn the_letter_of_a_stranger_is_refused() {
     let letters = dead_letter::count(&client, &config).await.unwrap();
     assert_eq!(letters, Some(1));
 }
+
+/// A call has added the message of a letter, and has not deleted the letter yet, when another one comes: the message is added once, by both.
+#[tokio::test]
+async fn a_letter_that_is_put_back_twice() {
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..letters()
+    };
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let log = Log::default();
+    let give_up = |_| ready(Verdict::GiveUp("bad".to_owned()));
+    let replica = logged(client.clone(), &config, "a", &log, give_up).await;
+    producer.add("key", "").await.unwrap();
+    drained(&server, &config).await;
+    replica.leave().await;
+    let proxy = Swallow::start(server.url()).await;
+    proxy.hold(Some("MSG.DELETE.WORK-dead"));
+    let first = tokio::spawn({
+        let (client, config) = (proxy.client().await, config.clone());
+        async move { dead_letter::put_back(&client, &config, 1).await }
+    });
+    until("it is added", async || {
+        messages(&server, &config).await == 1
+    })
+    .await;
+    assert!(dead_letter::put_back(&client, &config, 1).await.unwrap());
+    assert_eq!(messages(&server, &config).await, 1);
+    proxy.hold(None);
+    assert!(first.await.unwrap().unwrap());
+}

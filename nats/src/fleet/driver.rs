@@ -282,7 +282,7 @@ impl Driver {
             let began = Instant::now();
             let Owned { tenure, receiver } = owned;
             let end = began + shared.config.max_handover;
-            // Other keys do not wait for a slow handler, unless the replica leaves.
+            // Other keys do not wait for a slow handler, unless the replica leaves. In the end they wait for those that have begun beside it.
             tokio::select! {
                 biased;
                 _ = leaves.wait_for(|leaves| *leaves) => {}
