@@ -109,6 +109,8 @@ pub(crate) struct Load {
     pub(crate) messages: Vec<Message>,
     /// How many messages it stands for, of those that this replica has received: at least those that it has.
     pub(crate) covered: usize,
+    /// When the server has stored the last of those, which is not the one of the highest sequence if its clock went back.
+    pub(crate) stored: i128,
     /// The handler has asked that the key is not tried before this instant.
     pub(crate) not_before: Option<Instant>,
     /// Unless a new message comes.
@@ -125,6 +127,7 @@ impl Load {
     pub(crate) fn new(tenure: &Arc<Tenure>, message: Message, suspect: bool) -> Self {
         Load {
             suspect,
+            stored: message.stored,
             tenure: Arc::clone(tenure),
             messages: vec![message],
             covered: 1,
@@ -199,11 +202,13 @@ impl Load {
             // The stream was deleted and made again: what was in the former one is gone, and sequences begin anew.
             if held < new {
                 (self.messages, self.covered) = (newer.messages, newer.covered);
+                self.stored = newer.stored;
             }
             return 0;
         }
         let messages = &mut self.messages;
         self.covered += newer.covered;
+        self.stored = self.stored.max(newer.stored);
         for message in newer.messages {
             match messages.binary_search_by_key(&message.sequence, |held| held.sequence) {
                 // The server delivered it again, since `ack_wait` has passed.
@@ -270,11 +275,13 @@ mod tests {
         let (acks, mut outbox) = Acks::new();
         let tenure = tenure(1);
         let mut held = load(&tenure, 5, "five");
-        let (six, four) = (load(&tenure, 6, "six"), load(&tenure, 4, "four"));
+        let (mut six, four) = (load(&tenure, 6, "six"), load(&tenure, 4, "four"));
+        six.stored = 50;
         for (newer, coalesce) in [(six, Coalesce::Client), (four, Coalesce::Server)] {
             assert_eq!(held.merge(newer, coalesce, &acks), 1);
         }
         assert_eq!((replies(&held), held.covered), (vec!["six"], 3));
+        assert_eq!(held.stored, 50, "the clock went back");
         assert_eq!(outbox.sent(), ["five +ACK", "four +ACK"]);
     }
 

@@ -67,13 +67,13 @@ impl Marks {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a key is handled up to this message.
-    pub(crate) fn note(&self, key: &str, last: &Message) {
-        let mark = Mark {
-            sequence: last.sequence,
-            stored: last.stored,
-        };
+    /// Notes that a key is handled up to the message of this sequence, and when the server has stored the last of those that were handled.
+    pub(crate) fn note(&self, key: &str, sequence: u64, stored: i128) {
         let mut notes = self.notes();
+        // If the server's clock went back, an earlier message was stored later. A lower sequence is of a stream that was made again.
+        let earlier = notes.of(key).filter(|former| former.sequence < sequence);
+        let stored = earlier.map_or(stored, |former| former.stored.max(stored));
+        let mark = Mark { sequence, stored };
         notes.highest[0] = notes.highest[0].max(mark.sequence);
         notes.recent.insert(key.into(), mark);
     }
@@ -127,13 +127,24 @@ impl Marks {
 mod tests {
     use super::*;
 
+    /// N7: also if the server's clock goes back, and not of a stream that was made again.
+    #[test]
+    fn an_older_message_is_known_although_it_was_stored_later() {
+        let (marks, at) = (Marks::default(), Message::of);
+        marks.note("a", 5, 50);
+        marks.note("a", 6, 40);
+        assert!(marks.covers("a", &at(5, 50)) && marks.covers("a", &at(6, 40)));
+        marks.note("a", 1, 30);
+        assert!(!marks.covers("a", &at(1, 50)));
+    }
+
     /// N7: what is handled is known for two confirmations, also if the sequences begin again meanwhile.
     #[test]
     fn an_older_message_is_known_until_it_was_confirmed_twice() {
         let marks = Marks::default();
         let at = |sequence, stored| Message::of(sequence, stored);
         assert!(!marks.covers("a", &at(1, 10)));
-        marks.note("a", &at(5, 50));
+        marks.note("a", 5, 50);
         for _ in 0..2 {
             assert!(marks.covers("a", &at(5, 50)));
             assert!(marks.covers("a", &at(4, 40)));
@@ -143,7 +154,7 @@ mod tests {
             marks.confirmed(|_| false);
         }
         assert!(!marks.covers("a", &at(4, 40)));
-        marks.note("b", &at(7, 70));
+        marks.note("b", 7, 70);
         for _ in 0..5 {
             marks.confirmed(|key| key == "b");
         }

@@ -436,7 +436,8 @@ impl Shared {
     /// Notes that the first messages of this are handled.
     fn mark(&self, key: &str, load: &Load, handled: usize) {
         if let Some(last) = load.messages[..handled].last() {
-            self.marks(load.tenure.fence).note(key, last);
+            let marks = self.marks(load.tenure.fence);
+            marks.note(key, last.sequence, load.stored);
         }
     }
 
