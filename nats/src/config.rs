@@ -81,7 +81,8 @@ pub struct Config {
     #[serde(with = "humantime_serde")]
     pub ack_wait: Duration,
     /// How long a replica that is to give a partition to another waits for handlers that run, more than 0, 30 days at most. Then it cancels them at
-    /// their next await point, and the next owner delivers their keys. Other keys of the partition do not wait for them. Default: 1 min.
+    /// their next await point, and the next owner delivers their keys. Other keys of the partition do not wait for those that run at first: they are
+    /// begun meanwhile. When those have ended, no key is begun any more, and the rest waits until those that were begun meanwhile have ended. Default: 1 min.
     #[serde(with = "humantime_serde")]
     pub max_handover: Duration,
     /// How many messages a partition takes, at least 1; then adds of other keys of it are refused. The server keeps no delayed

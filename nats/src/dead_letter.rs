@@ -90,7 +90,7 @@ pub fn key(headers: &HeaderMap) -> Option<String> {
     token::decode(encoded.as_str()).map(Into::into)
 }
 
-/// Publishes messages of a key that is given up, and waits until they are stored. Without a
+/// Publishes messages of a key that is given up, one after the other, and waits until they are stored. `stored` counts those that are. Without a
 /// subject for them there is nothing to do: the event and the series report the key.
 pub(crate) async fn publish(
     shared: &Shared,
@@ -99,8 +99,10 @@ pub(crate) async fn publish(
     messages: &[Message],
     attempts: u32,
     error: &str,
+    stored: &mut usize,
 ) -> Result<(), async_nats::Error> {
     let Some(subject) = &shared.config.dead_letters else {
+        *stored = messages.len();
         return Ok(());
     };
     let stream = shared.config.stream_of(fence.partition);
@@ -113,6 +115,7 @@ pub(crate) async fn publish(
             .message_id(format!("{stream}-{}-{}", message.sequence, message.stored));
         let publish = shared.context.send_publish(subject.clone(), letter);
         publish.await?.await?;
+        *stored += 1;
     }
     Ok(())
 }

@@ -152,6 +152,8 @@ impl Producer {
     /// run at the same time, one may stand for all: each returns the sequence of its message. With clocks that are more than a second apart the call
     /// may wait for longer, up to 12 s if this one is ahead, or lose that message if it is behind.
     ///
+    /// A delay from before a [`repartition`](crate::repartition()) is not replaced: it ends in the old stream, and the key is delivered for each.
+    ///
     /// The message is added when it is due, not before: with [`Coalesce::Server`](crate::Coalesce::Server) it then replaces
     /// the one that waits, also if that was added later than this call.
     ///

@@ -27,6 +27,9 @@ use crate::{Config, Error};
 
 /// Between two looks at the streams that are drained.
 const LOOK: Duration = Duration::from_millis(200);
+/// For how long nothing new is in any of them when they count as drained: a server may have taken messages before it was told to close a stream,
+/// and store them after that.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Changes the number of partitions of a fleet to that of `config`, without losing a message or the order of a key's messages.
 ///
@@ -43,7 +46,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// # Errors
 ///
 /// [`Error::Config`] if the configuration is out of range, [`Error::Mismatch`] if another change is under way or what is there
-/// contradicts the configuration otherwise, [`Error::Server`] if the server cannot be reached or there is no such fleet.
+/// contradicts the configuration otherwise, [`Error::Server`] if the server cannot be reached or there is no such fleet; also, when the change is
+/// done, if a stream of another number has messages, which a server has stored later than a second after the stream was closed. It names the stream,
+/// which a change back to its number opens again.
 ///
 /// # Cancel safety
 ///
@@ -73,7 +78,7 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
         stream::find_streams(&context, &old, true).await?;
         if layout.next.is_none() {
             // What a change to this number has left: the new streams may have the same names.
-            delete_others(&context, &old).await?;
+            let _left = delete_others(&context, &old).await?;
             let next = Some(config.partitions);
             Layout { next, ..layout }.write(&store).await?;
             // It may have been another process's.
@@ -86,7 +91,13 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
             return Err(config.other_partitions(found.to_string()));
         }
     }
-    delete_others(&context, config).await
+    match delete_others(&context, config).await?.pop() {
+        None => Ok(()),
+        Some(left) => {
+            let doing = format!("deleting the stream {left}");
+            Err(Error::server(doing)("it has messages that nobody handles"))
+        }
+    }
 }
 
 /// Makes the new streams, drains the old ones, and ends the change, unless another process has ended it meanwhile.
@@ -96,21 +107,44 @@ async fn change(
     layout: &Layout,
     [old, new]: [&Config; 2],
 ) -> Result<(), Error> {
-    let made = stream::create_streams(context, new, true).await?;
+    let mut made = stream::create_streams(context, new, true).await?;
+    for partition in 0..new.partitions {
+        // A former change may have left it closed.
+        if !made.contains(&partition) && lets_take(context, new, partition, true).await? {
+            made.push(partition);
+        }
+    }
     close_late(context, store, new, made).await?;
     for partition in 0..old.partitions {
         // The number may have been changed back: then these take the messages.
         if !layout.is_current(store, new).await? {
             return Ok(());
         }
-        close(context, old, partition).await?;
+        lets_take(context, old, partition, false).await?;
     }
-    for partition in 0..old.partitions {
-        while !is_drained(context, &old.stream_of(partition)).await? {
-            sleep(LOOK).await;
-            if !layout.is_current(store, new).await? {
-                return Ok(());
-            }
+    let mut before = None;
+    loop {
+        let mut last = Vec::new();
+        for partition in 0..old.partitions {
+            let name = old.stream_of(partition);
+            last.push(loop {
+                let [messages, sequence] = state_of(context, &name).await?;
+                if messages == 0 {
+                    break sequence;
+                }
+                sleep(LOOK).await;
+                if !layout.is_current(store, new).await? {
+                    return Ok(());
+                }
+            });
+        }
+        if before.as_ref() == Some(&last) {
+            break;
+        }
+        before = Some(last);
+        sleep(QUIET).await;
+        if !layout.is_current(store, new).await? {
+            return Ok(());
         }
     }
     note_epochs(counts, new).await?;
@@ -133,32 +167,41 @@ pub(crate) async fn close_late(
     for partition in made {
         // Before each: the number may be changed back.
         if !Layout::read(store, config).await?.takes(config) {
-            close(context, config, partition).await?;
+            lets_take(context, config, partition, false).await?;
         }
     }
     Ok(())
 }
 
-/// Lets a stream take no new messages.
-async fn close(context: &Context, old: &Config, partition: u16) -> Result<(), Error> {
-    let closed = old.stream_config(partition, false);
-    let Some(stream) = stream::find(context, &closed.name).await? else {
+/// Lets a stream take new messages, or no more. Returns whether it was otherwise before.
+async fn lets_take(
+    context: &Context,
+    config: &Config,
+    partition: u16,
+    open: bool,
+) -> Result<bool, Error> {
+    let wanted = config.stream_config(partition, open);
+    let Some(stream) = stream::find(context, &wanted.name).await? else {
         // Another process has ended the change.
-        return Ok(());
+        return Ok(false);
     };
     let mut config = stream.cached_info().config.clone();
-    if config.subjects == closed.subjects {
-        return Ok(());
+    if config.subjects == wanted.subjects {
+        return Ok(false);
     }
-    config.subjects.clone_from(&closed.subjects);
+    config.subjects = wanted.subjects;
     let updated = context.update_stream(config).await;
-    let doing = format!("closing the stream {}", closed.name);
-    updated.map(drop).map_err(Error::server(doing))
+    let doing = format!("opening or closing the stream {}", wanted.name);
+    updated.map(|_| true).map_err(Error::server(doing))
 }
 
-async fn is_drained(context: &Context, name: &str) -> Result<bool, Error> {
+/// How many messages a stream has, and the sequence of the last one that it has had.
+async fn state_of(context: &Context, name: &str) -> Result<[u64; 2], Error> {
     let stream = stream::find(context, name).await?;
-    Ok(stream.is_none_or(|there| there.cached_info().state.messages == 0))
+    Ok(stream.map_or([0; 2], |there| {
+        let state = &there.cached_info().state;
+        [state.messages, state.last_sequence]
+    }))
 }
 
 /// Notes the highest epoch that any partition has had as that of each new partition: a key goes from one to another, and its fences
@@ -183,9 +226,10 @@ async fn note_epochs(counts: &Store, config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes the streams of other numbers of partitions. They were drained before the layout was written. One that takes messages, or has
-/// some, is of a change that has begun meanwhile.
-async fn delete_others(context: &Context, config: &Config) -> Result<(), Error> {
+/// Deletes the streams of other numbers of partitions. They were drained before the layout was written. One that takes messages is of a change that
+/// has begun meanwhile. Returns those that are closed and have messages.
+async fn delete_others(context: &Context, config: &Config) -> Result<Vec<String>, Error> {
+    let mut left = Vec::new();
     for (name, partitions) in stream::streams_of(context, config).await? {
         if partitions == config.partitions {
             continue;
@@ -194,10 +238,15 @@ async fn delete_others(context: &Context, config: &Config) -> Result<(), Error> 
             continue;
         };
         let info = there.cached_info();
-        if info.config.subjects.len() == 1 && info.state.messages == 0 {
+        if info.config.subjects.len() > 1 {
+            continue;
+        }
+        if info.state.messages > 0 {
+            left.push(name);
+        } else {
             let deleted = context.delete_stream(&name).await;
             deleted.map_err(Error::server(format!("deleting the stream {name}")))?;
         }
     }
-    Ok(())
+    Ok(left)
 }

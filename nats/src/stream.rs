@@ -127,7 +127,8 @@ impl Config {
 /// with [`Config::dead_letters`] the stream `<stream>-dead`. Whatever is there already is checked instead, and what is missing is
 /// made, so every process may call this, at any time. Of the stream of dead letters only the subject is checked: you may give it limits.
 ///
-/// Streams that are missing while [`repartition`](crate::repartition()) changes their number are made closed. If a change begins while this makes
+/// While [`repartition`](crate::repartition()) changes the number, this returns [`Error::Mismatch`] for the new number: it makes the new streams, and
+/// a [`Producer`](crate::Producer) of the new number does not need this. Streams of the old number that are missing then are made closed. If a change begins while this makes
 /// streams, it closes them and returns [`Error::Mismatch`]. Until then, or if it fails or is dropped before, they take messages that
 /// nobody handles.
 ///

@@ -18,7 +18,8 @@ use tokio::time::{Instant, sleep};
 
 use common::{
     DONE, Log, Replica, Swallow, another_consumer, consumers, count, created, drained,
-    for_each_coalesce, gated, keys, letters, logged, one, payloads, replica, seen, stored, told,
+    for_each_coalesce, gated, keys, letters, logged, messages, one, payloads, replica, seen,
+    stored, told,
 };
 
 /// A key that is to be delivered again later is not delivered sooner because the connection was lost.
@@ -79,6 +80,12 @@ async fn a_handler_that_runs_while_the_connection_is_new_and_a_hand_over(coalesc
     proxy.lose_named(Some("CONSUMER.MSG.NEXT"));
     proxy.break_all();
     another_consumer(&client, &log).await;
+    until("all is thought to have come again", async || {
+        let name = consumers(&client).await.pop().unwrap_or_default();
+        let look = format!("CONSUMER.INFO.WORK-1-0.{name}");
+        proxy.requests().iter().any(|to| to.ends_with(&look))
+    })
+    .await;
     // What comes later is the next owner's.
     if coalesce != Coalesce::Server {
         producer.add("key", "new").await.unwrap();
@@ -100,6 +107,36 @@ async fn a_handler_that_runs_while_the_connection_is_new_and_a_hand_over(coalesc
 }
 
 for_each_coalesce!(a_handler_that_runs_while_the_connection_is_new_and_a_hand_over);
+
+/// N5 and N7: an acknowledgement is lost, and no copy of its message has come when the partition is handed over. The next owner does not get
+/// the message, after a newer one.
+async fn a_lost_acknowledgement_and_a_hand_over(coalesce: Coalesce) {
+    let config = Config { coalesce, ..one() };
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let first = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
+    proxy.lose_named(Some("$JS.ACK"));
+    producer.add("key", "old").await.unwrap();
+    until("it is handled", async || proxy.lost() == 1).await;
+    // No copy of the message comes, and what comes later has another key or is acknowledged.
+    proxy.lose_named(None);
+    let newer = if coalesce == Coalesce::Server {
+        "other"
+    } else {
+        "key"
+    };
+    producer.add(newer, "new").await.unwrap();
+    until("the newer one is handled", async || seen(&log).len() == 2).await;
+    proxy.lose_named(Some("CONSUMER.MSG.NEXT"));
+    proxy.break_all();
+    another_consumer(&client, &log).await;
+    first.leave().await;
+    assert_eq!(messages(&server, &config).await, 0, "{:?}", seen(&log));
+}
+
+for_each_coalesce!(a_lost_acknowledgement_and_a_hand_over);
 
 /// A delivery covers no copies of what an earlier one has handled.
 #[tokio::test]

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::FutureExt;
-use keyqueue_nats::{Coalesce, Config, Delivery, Event, Verdict, create, dead_letter};
+use keyqueue_nats::{Coalesce, Config, Delivery, Event, Outcome, Verdict, create, dead_letter};
 use servers::until;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use common::{
-    DONE, Log, Swallow, consumers, count, created, drained, gated, keys, letters, logged, seen,
-    stored, told,
+    DONE, Log, Swallow, consumers, count, created, drained, gated, keys, letters, logged, messages,
+    seen, stored, told,
 };
 
 /// N8: a crowd of them comes behind a healthy key, also after another consumer has sent copies of their messages, and with the next owner.
@@ -131,4 +131,131 @@ async fn many_messages_that_are_given_up_in_one_delivery() {
     assert_eq!(count(&log, "bad"), 1, "{:?}", seen(&log));
     let letters = dead_letter::count(&client, &config).await.unwrap();
     assert_eq!(letters, Some(40));
+}
+
+/// Of the messages of a delivery those whose letters are stored are removed, although the letter of another one is refused: each has one letter,
+/// however long that lasts.
+#[tokio::test]
+async fn one_letter_of_a_delivery_is_refused() {
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..letters()
+    };
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    let takes = async |bytes| {
+        let mut dead = context.get_stream("WORK-dead").await.unwrap();
+        let mut settings = dead.info().await.unwrap().config.clone();
+        settings.max_message_size = bytes;
+        context.update_stream(settings).await.unwrap();
+    };
+    takes(1000).await;
+    let log = Log::default();
+    let replica = logged(client.clone(), &config, "a", &log, |delivery| {
+        ready(match delivery.messages().len() {
+            4 => Verdict::GiveUp("bad".to_owned()),
+            _ => Verdict::Ok(Outcome::Later(Duration::from_millis(10))),
+        })
+    })
+    .await;
+    let mut events = replica.fleet.events();
+    let payloads = ["one", "two", &"x".repeat(2000), "four"];
+    stored(
+        &producer,
+        payloads.map(|payload| ("bad", payload.to_owned())),
+    )
+    .await;
+    let refused = |event| matches!(event, Event::DeadLetterRefused { .. }).then_some(());
+    told(&mut events, refused).await;
+    until("the first two are removed", async || {
+        messages(&server, &config).await == 2
+    })
+    .await;
+    let letters = async || dead_letter::count(&client, &config).await.unwrap();
+    assert_eq!(letters().await, Some(2));
+    takes(-1).await;
+    drained(&server, &config).await;
+    assert_eq!(letters().await, Some(4));
+    let was_given_up = |event| matches!(event, Event::GivenUp { .. }).then_some(());
+    told(&mut events, was_given_up).await;
+    assert_eq!(
+        seen(&log)
+            .iter()
+            .filter(|seen| seen.payloads.len() == 4)
+            .count(),
+        1
+    );
+}
+
+/// A message of no key whose letter is refused is held, and told, so that nothing is wrong with its consumer.
+#[tokio::test]
+async fn the_letter_of_a_stranger_is_refused() {
+    let config = letters();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    context.delete_stream("WORK-dead").await.unwrap();
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    let replica = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
+    let mut events = replica.fleet.events();
+    let stored = context.publish("work.1.0.in.no/key", "".into()).await;
+    stored.unwrap().await.unwrap();
+    let refused = |event| match event {
+        Event::DeadLetterRefused { key, .. } => Some(key),
+        _ => None,
+    };
+    let subject = "work.1.0.key.no/key";
+    assert_eq!(told(&mut events, refused).await, subject);
+    let former = consumers(&client).await;
+    let letters = || {
+        let requests = proxy.requests().into_iter();
+        requests.filter(|to| to == "dead").count()
+    };
+    until("it is tried again", async || letters() >= 5).await;
+    assert_eq!(consumers(&client).await, former);
+    create(&client, &config).await.unwrap();
+    let removed = |event| match event {
+        Event::Stranger { subject, .. } => Some(subject),
+        Event::DeadLetterRefused { .. } => panic!("it is told once"),
+        _ => None,
+    };
+    assert_eq!(told(&mut events, removed).await, subject);
+    drained(&server, &config).await;
+    let letters = dead_letter::count(&client, &config).await.unwrap();
+    assert_eq!(letters, Some(1));
+}
+
+/// A call has added the message of a letter, and has not deleted the letter yet, when another one comes: the message is added once, by both.
+#[tokio::test]
+async fn a_letter_that_is_put_back_twice() {
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..letters()
+    };
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let log = Log::default();
+    let give_up = |_| ready(Verdict::GiveUp("bad".to_owned()));
+    let replica = logged(client.clone(), &config, "a", &log, give_up).await;
+    producer.add("key", "").await.unwrap();
+    drained(&server, &config).await;
+    replica.leave().await;
+    let proxy = Swallow::start(server.url()).await;
+    proxy.hold(Some("MSG.DELETE.WORK-dead"));
+    let first = tokio::spawn({
+        let (client, config) = (proxy.client().await, config.clone());
+        async move { dead_letter::put_back(&client, &config, 1).await }
+    });
+    until("it is added", async || {
+        messages(&server, &config).await == 1
+    })
+    .await;
+    assert!(dead_letter::put_back(&client, &config, 1).await.unwrap());
+    assert_eq!(messages(&server, &config).await, 1);
+    proxy.hold(None);
+    assert!(first.await.unwrap().unwrap());
 }

@@ -203,13 +203,14 @@ async fn the_number_of_partitions_is_changed_by_a_command_that_is_killed() {
     assert!(matches!(early, Err(Error::Mismatch { .. })), "{early:?}");
     let context = jetstream::new(client.clone());
     let (mut kills, mut refused) = (0, None);
-    let step = Duration::from_millis(2);
-    while timeout(step + kills * step, repartition(&client, &new))
+    let mut step = Duration::from_millis(2);
+    while timeout(step, repartition(&client, &new))
         .await
         .map(Result::unwrap)
         .is_err()
     {
         kills += 1;
+        step = step.mul_f64(1.2);
         // The number is noted before the first stream is made.
         let names = streams_of(&context, &new.stream).await.unwrap();
         let has_begun = names.iter().any(|name| name.contains("-7-"));
@@ -337,6 +338,74 @@ async fn a_change_that_was_killed_at_its_end_and_one_back() {
     let log = Log::default();
     let replica = Replica::logging(&server, &with(2), "a", &log).await;
     drained(&server, &with(2)).await;
+    replica.leave().await;
+}
+
+/// N1: what a server has taken before a stream was closed, and stores after it was found empty, is handled before the change ends.
+#[tokio::test]
+async fn a_message_is_stored_while_the_old_streams_are_drained() {
+    let Some((server, client, _)) = created(&with(2)).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    let late = async |subject| {
+        let stored = context.publish(subject, "".into()).await.unwrap();
+        stored.await.unwrap();
+    };
+    // It keeps the change from ending.
+    late("work.2.1.key.first").await;
+    let proxy = Swallow::start(server.url()).await;
+    let change = tokio::spawn({
+        let client = proxy.client().await;
+        async move { repartition(&client, &with(3)).await }
+    });
+    let looks = |stream: &str| {
+        let requests = proxy.requests().into_iter();
+        requests.filter(|to| to.ends_with(stream)).count()
+    };
+    until("the first one is found empty", async || {
+        looks("STREAM.INFO.WORK-2-1") > 5
+    })
+    .await;
+    late("work.2.0.key.late").await;
+    let other = context.get_stream("WORK-2-1").await.unwrap();
+    let before = looks("STREAM.INFO.WORK-2-0");
+    other.purge().await.unwrap();
+    until("it is looked at again", async || {
+        change.is_finished() || looks("STREAM.INFO.WORK-2-0") > before + 2
+    })
+    .await;
+    assert!(!change.is_finished(), "it is not handled");
+    let replica = Replica::logging(&server, &with(2), "a", &Log::default()).await;
+    change.await.unwrap().unwrap();
+    replica.running.abort();
+    let names = streams_of(&context, "WORK").await.unwrap();
+    assert_eq!(names.len(), 3, "{names:?}");
+}
+
+/// N6: a message that a server stores even later is told, and is handled after a change back.
+#[tokio::test]
+async fn a_message_is_stored_after_the_change() {
+    let (old, new) = (with(2), with(3));
+    let Some((server, client, producer)) = created(&old).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    let stream = context.get_stream("WORK-2-0").await.unwrap();
+    let mut closed = stream.cached_info().config.clone();
+    closed.subjects.truncate(1);
+    repartition(&client, &new).await.unwrap();
+    context.create_stream(closed).await.unwrap();
+    let stored_late = context.publish("work.2.0.key.late", "".into()).await;
+    stored_late.unwrap().await.unwrap();
+    let left = repartition(&client, &new).await.unwrap_err().to_string();
+    assert!(left.contains("WORK-2-0"), "{left}");
+    repartition(&client, &old).await.unwrap();
+    assert_eq!(messages(&server, &old).await, 1);
+    create(&client, &old).await.unwrap();
+    stored(&producer, keys("key", 20)).await;
+    let replica = Replica::logging(&server, &old, "a", &Log::default()).await;
+    drained(&server, &old).await;
     replica.leave().await;
 }
 

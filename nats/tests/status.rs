@@ -195,7 +195,7 @@ async fn letters_are_listed_put_back_and_dropped() {
     assert_eq!(get(seen[4].sequence).await, None);
     assert_eq!(count().await, Some(10));
 
-    // A call that another one is faster than has also added the message.
+    // Two calls at the same time add the message once.
     let sequence = seen[5].sequence;
     let (one, other) = tokio::join!(
         dead_letter::put_back(&client, &config, sequence),
@@ -203,7 +203,7 @@ async fn letters_are_listed_put_back_and_dropped() {
     );
     let now = status(&client, &config).await.unwrap();
     let added = sum(&now, |of| of.messages.unwrap()) - 1;
-    assert_eq!(u64::from(one.unwrap()) + u64::from(other.unwrap()), added);
+    assert_eq!((one.unwrap() || other.unwrap(), added), (true, 1));
 
     // A message that no replica has sent has no key.
     let published = client.publish("work-dead", "stranger".into()).await;

@@ -121,8 +121,8 @@ pub async fn get(client: &Client, config: &Config, sequence: u64) -> Result<Opti
 
 /// Adds the payload of a dead letter under its key again, and then deletes the letter. Returns whether the letter was there.
 ///
-/// A process that dies between the two leaves the letter, which is then added a second time by the next call. The message goes to the
-/// partitions that the fleet has now, which may be others than those of `config`. Its headers are not added again. See the
+/// A process that dies between the two leaves the letter. Several calls for one letter, at the same time or within 60 s, add its message once
+/// ([`Producer::add_once`]); a later one adds it a second time. The message goes to the partitions that the fleet has now, which may be others than those of `config`. Its headers are not added again. See the
 /// [module's documentation](super) for what an old message replaces.
 ///
 /// # Errors
@@ -150,7 +150,13 @@ pub async fn put_back(client: &Client, config: &Config, sequence: u64) -> Result
         ..config.clone()
     };
     let producer = Producer::new(client.clone(), &config)?;
-    producer.add(&key, letter.payload).await?;
+    // With the time: a stream that was made again has the same sequences.
+    let stored = letter.time.duration_since(SystemTime::UNIX_EPOCH);
+    let id = format!(
+        "letter-{sequence}-{}",
+        stored.unwrap_or_default().as_nanos()
+    );
+    producer.add_once(&id, &key, letter.payload).await?;
     // Also if another call has deleted it meanwhile: the message is added.
     delete(&stream, &config, sequence).await?;
     Ok(true)

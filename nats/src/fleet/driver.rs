@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::bucket::Bucket;
 use super::receive::{PAUSE, delete_consumer, receive};
 use super::tenure::Tenure;
+use super::work::delete_handled;
 use super::{Left, Owned, Shared};
 use crate::ownership::{Action, Input, Member, Revision};
 use crate::{Event, Fence};
@@ -257,7 +258,8 @@ impl Driver {
 
     fn start(&mut self, fence: Fence) {
         let window = usize::try_from(self.shared.config.window).unwrap_or(usize::MAX);
-        let tenure = Arc::new(Tenure::new(fence, window));
+        let statistics = self.shared.client.statistics();
+        let tenure = Arc::new(Tenure::new(fence, window, statistics));
         let (higher, outranked) = oneshot::channel();
         let receive = receive(Arc::clone(&self.shared), Arc::clone(&tenure), higher);
         let partition = fence.partition;
@@ -280,7 +282,7 @@ impl Driver {
             let began = Instant::now();
             let Owned { tenure, receiver } = owned;
             let end = began + shared.config.max_handover;
-            // Other keys do not wait for a slow handler, unless the replica leaves.
+            // Other keys do not wait for a slow handler, unless the replica leaves. In the end they wait for those that have begun beside it.
             tokio::select! {
                 biased;
                 _ = leaves.wait_for(|leaves| *leaves) => {}
@@ -305,6 +307,7 @@ impl Driver {
             }
             tenure.attempts.hand_on(&shared, &tenure).await;
             shared.acks.settled(&shared.client, &tenure).await;
+            delete_handled(&shared, &tenure).await;
             delete_consumer(&shared, &tenure).await;
             // It may have been lost meanwhile, and that is told.
             shared.remove(fence)?;

@@ -43,9 +43,10 @@ pub enum Event {
         /// What is wrong with it.
         reason: String,
     },
-    /// The dead letter of a key that is given up cannot be stored. The key is kept, and the replica goes on trying. Told once.
+    /// The dead letter of a key that is given up, or of a message that is to be removed ([`Event::Stranger`]), cannot be stored. It is kept, and
+    /// the replica goes on trying. Told once.
     DeadLetterRefused {
-        /// The key.
+        /// The key, or the subject of the message.
         key: String,
         /// What the server says.
         reason: String,

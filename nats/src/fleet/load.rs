@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::message::StreamMessage;
-use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use async_nats::{HeaderMap, Subject};
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::Shared;
 use super::acks::Acks;
 use super::attempts::LONGEST;
 use super::room::Held;
@@ -38,40 +39,29 @@ pub struct Message {
 }
 
 impl Message {
-    /// Reads it from its stream. `None`: it is not there any more, or the stream was made again.
-    pub(super) async fn stored(
-        &self,
-        stream: &Stream,
-    ) -> Result<Option<StreamMessage>, async_nats::Error> {
-        match stream.get_raw_message(self.sequence).await {
-            Ok(stored) if stored.time.unix_timestamp_nanos() == self.stored => Ok(Some(stored)),
-            Ok(_) => Ok(None),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Deletes it from its stream, and with `older` those of its key before it, which it has replaced: their acknowledgements may have
-    /// been lost, and then the last of them would be the newest.
-    pub(super) async fn delete(
-        &self,
-        stream: &Stream,
-        older: bool,
-    ) -> Result<(), async_nats::Error> {
-        // Another message of this sequence is kept.
-        match self.stored(stream).await? {
-            Some(stored) if older => {
-                let purge = stream.purge().filter(stored.subject.to_string());
-                purge.sequence(stored.sequence + 1).await?;
-            }
-            Some(stored) => _ = stream.delete_message(stored.sequence).await?,
-            None => {}
-        }
-        Ok(())
+    /// Reads its payload again, which it has dropped, and takes room for it. Returns the bytes. `None`: it is not in the stream any more, or the
+    /// stream was made again.
+    pub(super) async fn fetch(
+        &mut self,
+        shared: &Shared,
+        tenure: &Tenure,
+    ) -> Result<Option<usize>, async_nats::Error> {
+        let stream = shared.stream(tenure.fence);
+        let stored = match stream.get_raw_message(self.sequence).await {
+            Ok(stored) if stored.time.unix_timestamp_nanos() == self.stored => stored,
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let size = size(&stored);
+        self.held.unpark(&tenure.room, &shared.memory, size);
+        self.payload = stored.payload;
+        self.headers = (!stored.headers.is_empty()).then(|| Arc::new(stored.headers));
+        Ok(Some(size))
     }
 
     /// Drops the payload, and gives back the room.
-    fn park(&mut self) {
+    pub(super) fn park(&mut self) {
         self.payload = Bytes::new();
         self.headers = None;
         self.held.park();
@@ -79,7 +69,7 @@ impl Message {
 }
 
 /// The bytes of the payload and the headers.
-pub(super) fn size(message: &StreamMessage) -> usize {
+fn size(message: &StreamMessage) -> usize {
     let headers = message.headers.iter().flat_map(|(name, values)| {
         let name: &[u8] = name.as_ref();
         values
@@ -119,6 +109,8 @@ pub(crate) struct Load {
     pub(crate) messages: Vec<Message>,
     /// How many messages it stands for, of those that this replica has received: at least those that it has.
     pub(crate) covered: usize,
+    /// When the server has stored the last of those, which is not the one of the highest sequence if its clock went back.
+    pub(crate) stored: i128,
     /// The handler has asked that the key is not tried before this instant.
     pub(crate) not_before: Option<Instant>,
     /// Unless a new message comes.
@@ -135,6 +127,7 @@ impl Load {
     pub(crate) fn new(tenure: &Arc<Tenure>, message: Message, suspect: bool) -> Self {
         Load {
             suspect,
+            stored: message.stored,
             tenure: Arc::clone(tenure),
             messages: vec![message],
             covered: 1,
@@ -160,6 +153,14 @@ impl Load {
         self.given_up.as_ref().map_or(ready, |given_up| {
             self.messages[..ready].partition_point(|message| is_of(message, given_up))
         })
+    }
+
+    /// Drops the first messages, which are handled.
+    pub(crate) fn drop_first(&mut self, handled: usize) {
+        if handled > 0 {
+            self.messages.drain(..handled);
+            self.covered = self.messages.len();
+        }
     }
 
     /// Keeps no payloads while the key is in back-off.
@@ -201,11 +202,13 @@ impl Load {
             // The stream was deleted and made again: what was in the former one is gone, and sequences begin anew.
             if held < new {
                 (self.messages, self.covered) = (newer.messages, newer.covered);
+                self.stored = newer.stored;
             }
             return 0;
         }
         let messages = &mut self.messages;
         self.covered += newer.covered;
+        self.stored = self.stored.max(newer.stored);
         for message in newer.messages {
             match messages.binary_search_by_key(&message.sequence, |held| held.sequence) {
                 // The server delivered it again, since `ack_wait` has passed.
@@ -251,7 +254,7 @@ mod tests {
             partition: 0,
             epoch,
         };
-        Arc::new(Tenure::new(fence, 10))
+        Arc::new(Tenure::new(fence, 10, Arc::default()))
     }
 
     fn load(tenure: &Arc<Tenure>, sequence: u64, reply: &str) -> Load {
@@ -272,11 +275,13 @@ mod tests {
         let (acks, mut outbox) = Acks::new();
         let tenure = tenure(1);
         let mut held = load(&tenure, 5, "five");
-        let (six, four) = (load(&tenure, 6, "six"), load(&tenure, 4, "four"));
+        let (mut six, four) = (load(&tenure, 6, "six"), load(&tenure, 4, "four"));
+        six.stored = 50;
         for (newer, coalesce) in [(six, Coalesce::Client), (four, Coalesce::Server)] {
             assert_eq!(held.merge(newer, coalesce, &acks), 1);
         }
         assert_eq!((replies(&held), held.covered), (vec!["six"], 3));
+        assert_eq!(held.stored, 50, "the clock went back");
         assert_eq!(outbox.sent(), ["five +ACK", "four +ACK"]);
     }
 

@@ -22,6 +22,7 @@ mod receive;
 mod room;
 mod series;
 mod stalled;
+mod stranger;
 mod tenure;
 mod work;
 

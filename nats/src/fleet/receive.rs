@@ -35,12 +35,13 @@
 //! | messages (`pull`) | 2 s of silence | another consumer |
 //! | look at the consumer, each [`LOOK`] | 2 s | another consumer |
 //! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
+//! | look at the consumer before a hand-over (`work`) | [`LIMIT`] | what is handled is looked for |
 //! | write, read or watch the records of ownership (`bucket`) | [`LIMIT`], or a quarter of the lease | again |
 //! | write a count of failures (`attempts`) | 2 s | again at the next look, and before a hand-over is over, for 2 s each time; until then this process counts alone |
 //! | read which keys of a partition have counts (`attempts`) | [`LIMIT`] | again, beside the messages: until then the counts of each key that is delivered are looked for |
 //! | read the counts of one key (`attempts`) | [`MOST`](crate::stream::MOST) | the key again after a second |
 //! | read payloads again, store dead letters (`work`) | [`MOST`](crate::stream::MOST) | again after a second |
-//! | delete what is handled and has no consumer any more (`work`) | [`MOST`](crate::stream::MOST) | not again: it comes again with the next consumer |
+//! | look for what is handled and was not acknowledged for certain, and delete it (`work`) | [`MOST`](crate::stream::MOST) | not again: it comes again with the next consumer |
 //! | all others of a membership | [`MOST`](crate::stream::MOST) | as above; `join` asks again for 10 s |
 //!
 //! A partition that has no consumer for [`LOOK`] is told as stalled, whatever the reason is, and so is one that has messages of which
@@ -48,7 +49,6 @@
 
 use std::mem;
 use std::pin::pin;
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,9 +65,10 @@ use super::attempts;
 use super::load::{Load, Message};
 use super::pull::pull;
 use super::room::Held;
+use super::stranger::refuse;
 use super::tenure::Tenure;
 use super::work::{FAILING, HEALTHY};
-use crate::{Event, dead_letter, key, layout};
+use crate::{key, layout};
 
 /// Between two tries after an error of the server.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
@@ -102,7 +103,7 @@ async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Se
     let mut taken = Taken::default();
     let mut since = Instant::now();
     loop {
-        connects.mark_unchanged();
+        tenure.makes_consumer(*connects.borrow_and_update());
         let began = {
             let mut began = pin!(begin(shared, tenure, &mut taken));
             match timeout_at(since + LOOK, &mut began).await {
@@ -212,7 +213,7 @@ async fn begin(
     }
 }
 
-fn leader(cluster: Option<&ClusterInfo>) -> Option<String> {
+pub(super) fn leader(cluster: Option<&ClusterInfo>) -> Option<String> {
     cluster.and_then(|cluster| cluster.leader.clone())
 }
 
@@ -312,6 +313,9 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: &PullConsumer) ->
     let mut before = None;
     loop {
         sleep(LOOK).await;
+        if is_again {
+            tenure.catches_up(first.clone());
+        }
         tenure.attempts.write_again(shared, tenure).await;
         let (some, many) = marks.unconfirmed();
         if is_again && (many || some && confirmed.elapsed() >= CONFIRM) {
@@ -437,35 +441,6 @@ fn put(
     };
     refuse(shared, tenure, subject.to_string(), message, reason);
     Ok(())
-}
-
-/// Removes a message of another partition, or of none, once it is a dead letter.
-fn refuse(
-    shared: &Arc<Shared>,
-    tenure: &Arc<Tenure>,
-    subject: String,
-    message: Message,
-    reason: String,
-) {
-    let (shared, tenure) = (Arc::clone(shared), Arc::clone(tenure));
-    // There are none, unless a producer is wrong.
-    tokio::spawn(async move {
-        let token = subject.rsplit('.').next().unwrap_or_default();
-        let (fence, messages) = (tenure.fence, slice::from_ref(&message));
-        let letter = dead_letter::publish(&shared, fence, token, messages, 0, &reason);
-        if let Err(error) = letter.await {
-            // It comes again with the next consumer.
-            tracing::error!(subject, %error, "the dead letter is refused");
-            return;
-        }
-        let sequence = message.sequence;
-        shared.acks.terminate(&tenure, message.reply);
-        shared.tell(Event::Stranger {
-            subject,
-            sequence,
-            reason,
-        });
-    });
 }
 
 /// Deletes the consumer of a tenure that has ended, so that its successor finds none. An error does no harm:

@@ -12,10 +12,11 @@
 //! Messages that were received and whose delivery has not begun stay unacknowledged: the next owner
 //! gets them. Their keys are skipped when they come out of the queue.
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use async_nats::Subject;
+use async_nats::{Statistics, Subject};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::attempts::Attempts;
@@ -34,6 +35,8 @@ pub(crate) struct Tenure {
     lost: watch::Sender<bool>,
     cancelled: watch::Sender<bool>,
     consumer: Mutex<Consumer>,
+    /// Of the client.
+    statistics: Arc<Statistics>,
     /// What its messages wait for, while they do not come.
     doing: Mutex<&'static str>,
     /// For the messages that are held and not in back-off.
@@ -47,6 +50,12 @@ pub(crate) struct Tenure {
 struct Consumer {
     number: u64,
     name: String,
+    /// How many times the client had connected before it was made.
+    connects: u64,
+    /// What was handled before it was made has come again, if it was to.
+    has_caught_up: bool,
+    /// The server that led it then.
+    leader: Option<String>,
     /// Its deletion has begun.
     is_over: bool,
     /// The subject of an acknowledgement: see `Acks::settled`.
@@ -58,6 +67,9 @@ impl Consumer {
         Consumer {
             number,
             name: layout::consumer_name(fence, number),
+            connects: 0,
+            has_caught_up: false,
+            leader: None,
             is_over: false,
             acknowledged: None,
         }
@@ -65,7 +77,7 @@ impl Consumer {
 }
 
 impl Tenure {
-    pub(crate) fn new(fence: Fence, window: usize) -> Self {
+    pub(crate) fn new(fence: Fence, window: usize, statistics: Arc<Statistics>) -> Self {
         let running = || Arc::new(Semaphore::new(MOST_RUNNING as usize));
         Tenure {
             fence,
@@ -74,6 +86,7 @@ impl Tenure {
             lost: watch::Sender::new(false),
             cancelled: watch::Sender::new(false),
             consumer: Mutex::new(Consumer::new(fence, 1)),
+            statistics,
             doing: Mutex::default(),
             room: Arc::new(Room::new(window)),
             alive: Arc::new(()),
@@ -98,6 +111,30 @@ impl Tenure {
         *consumer = Consumer::new(self.fence, consumer.number + 1);
     }
 
+    /// The consumer is going to be made, by a client that has connected this often.
+    pub(crate) fn makes_consumer(&self, connects: u64) {
+        self.consumer().connects = connects;
+    }
+
+    /// What was handled before the consumer was made has come again, if it was to. `leader`: the server that has led the consumer since.
+    pub(crate) fn catches_up(&self, leader: Option<String>) {
+        let mut consumer = self.consumer();
+        (consumer.has_caught_up, consumer.leader) = (true, leader);
+    }
+
+    /// Whether no acknowledgement was lost, with a connection or a leader, whose message has not come again. `leader`: of the consumer now.
+    pub(crate) fn has_caught_up(&self, leader: Option<String>) -> bool {
+        let consumer = self.consumer();
+        consumer.has_caught_up && consumer.leader == leader && !self.may_lose(&consumer)
+    }
+
+    /// Whether acknowledgements, to the consumer or of messages of it, may have been lost: it is going to be deleted, or the client has
+    /// connected again.
+    fn may_lose(&self, consumer: &Consumer) -> bool {
+        // Relaxed: a number.
+        consumer.is_over || consumer.connects != self.statistics.connects.load(Relaxed)
+    }
+
     /// Notes what the messages wait for.
     pub(crate) fn does(&self, doing: &'static str) {
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = doing;
@@ -112,12 +149,12 @@ impl Tenure {
         self.consumer().name.clone()
     }
 
-    /// An acknowledgement is sent to this subject. Returns whether it reaches the consumer: it does not if its message is of a former one, and
-    /// may not if the consumer is being deleted.
+    /// An acknowledgement is sent to this subject. Returns whether it reaches the consumer, as did those before it: it does not if its message is
+    /// of a former one, and may not if the consumer is being deleted. With a new connection those before it may not have.
     pub(crate) fn acknowledges(&self, subject: &Subject) -> bool {
         let mut consumer = self.consumer();
         let is_its = subject.split('.').any(|token| token == consumer.name);
-        let reaches = is_its && !consumer.is_over;
+        let reaches = is_its && !self.may_lose(&consumer);
         if reaches && consumer.acknowledged.is_none() {
             consumer.acknowledged = Some(subject.clone());
         }
@@ -210,7 +247,7 @@ mod tests {
             partition: 0,
             epoch: 1,
         };
-        Tenure::new(fence, 1)
+        Tenure::new(fence, 1, Arc::default())
     }
 
     #[tokio::test]
@@ -243,6 +280,29 @@ mod tests {
         tenure.next_consumer();
         assert!(!tenure.acknowledges(&subject));
         assert!(tenure.acknowledges(&of(&tenure.consumer_name())));
+    }
+
+    /// N7: otherwise a message stays whose acknowledgement was lost with a connection, and a later one of its key goes.
+    #[test]
+    fn with_a_new_connection_nothing_is_known_to_be_acknowledged() {
+        let tenure = tenure();
+        let subject = Subject::from(format!("$JS.ACK.S.{}.1", tenure.consumer_name()));
+        tenure.statistics.connects.store(1, Relaxed);
+        tenure.makes_consumer(1);
+        assert!(tenure.acknowledges(&subject));
+        let has_caught_up = |leader: &str| tenure.has_caught_up(Some(leader.to_owned()));
+        assert!(
+            !tenure.has_caught_up(None),
+            "what is handled may come again"
+        );
+        tenure.catches_up(Some("first".to_owned()));
+        assert!(has_caught_up("first") && !has_caught_up("second") && !tenure.has_caught_up(None));
+        tenure.statistics.connects.store(2, Relaxed);
+        assert!(!tenure.acknowledges(&subject) && !has_caught_up("first"));
+        tenure.end_consumer();
+        tenure.next_consumer();
+        tenure.makes_consumer(2);
+        assert!(!tenure.has_caught_up(None));
     }
 
     #[tokio::test]

@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Subject;
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
@@ -29,14 +30,15 @@ use super::Shared;
 use super::acks::Acks;
 use super::attempts::{self, DIED, FAILED};
 use super::delivery::Delivery;
-use super::load::{self, GivenUp, Load, Message};
+use super::load::{GivenUp, Load};
 use super::pull::BATCH;
+use super::receive::{LIMIT, leader};
 use super::tenure::Tenure;
 use crate::stream::AT_ONCE;
-use crate::{Coalesce, Event, dead_letter, key as token};
+use crate::{Event, Fence, dead_letter, key as token};
 
 /// Between two tries of what only the server can do.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// Between two looks of a suspect whether another one is delivered.
 const ALONE: Duration = Duration::from_millis(200);
 
@@ -240,28 +242,20 @@ fn drop_older(shared: &Shared, key: &str, job: &mut Job) {
 /// Reads the payloads of messages that have none, as many as may come at once, and returns how many of the messages have theirs: the first
 /// ones. A message that is not in the stream any more is dropped: a later one has replaced it.
 async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Error> {
-    let stream = shared.stream(job.value().tenure.fence);
+    let tenure = Arc::clone(&job.value().tenure);
     let window = usize::try_from(shared.config.window).unwrap_or(usize::MAX);
     let (many, most) = (BATCH.min(window / 2).max(1), shared.client.max_payload());
     let (mut ready, mut read, mut bytes) = (0, 0, 0);
-    while let Some(message) = job.value().messages.get(ready) {
+    while let Some(message) = job.value_mut().messages.get_mut(ready) {
         if message.held.is_parked() {
             if read >= many || bytes >= most {
                 break;
             }
-            let stored = message.stored(stream).await?;
-            let load = job.value_mut();
-            let messages = &mut load.messages;
-            let Some(stored) = stored else {
-                messages.remove(ready);
+            let Some(size) = message.fetch(shared, &tenure).await? else {
+                job.value_mut().messages.remove(ready);
                 continue;
             };
-            let message = &mut messages[ready];
-            let size = load::size(&stored);
             (read, bytes) = (read + 1, bytes + size);
-            message.held.unpark(&load.tenure.room, &shared.memory, size);
-            message.payload = stored.payload;
-            message.headers = (!stored.headers.is_empty()).then(|| Arc::new(stored.headers));
         }
         ready += 1;
     }
@@ -285,7 +279,7 @@ async fn settle(
             shared.mark(key, job.value(), ready);
             let counts = &tenure.attempts;
             tokio::join!(
-                remove(shared, job.value(), ready, Acks::send),
+                remove(shared, key, job.value(), ready, Acks::send),
                 // At once: later the partition may be another owner's.
                 counts.forget(shared, tenure.fence, token, FAILED),
             );
@@ -327,29 +321,45 @@ async fn settle(
     Verdict::RetryAfter(error, delay)
 }
 
-/// Has the server remove the first messages. The consumer of some may have been made again while the handler ran. They are deleted before the
-/// delivery ends, which a hand-over waits for: otherwise the next owner would deliver them again (N5).
+/// Has the server remove the first messages, which are handled. Acknowledgements of some may not reach their consumer, because it was made again
+/// while the handler ran, or those of older ones may have been lost. All are deleted then before the delivery ends, which a hand-over waits for:
+/// otherwise the next owner would deliver them again (N5), or an older one as the newest (N7).
 async fn remove(
     shared: &Shared,
+    key: &str,
     load: &Load,
     handled: usize,
     acknowledge: fn(&Acks, &Tenure, Subject) -> bool,
 ) {
-    let (tenure, handled) = (&load.tenure, &load.messages[..handled]);
-    let former: Vec<&Message> = handled
-        .iter()
-        .filter(|message| !acknowledge(&shared.acks, tenure, message.reply.clone()))
-        .collect();
-    let stream = shared.stream(tenure.fence);
-    let older = shared.config.coalesce == Coalesce::Client;
-    for some in former.chunks(AT_ONCE) {
-        let deletes = join_all(some.iter().map(|message| message.delete(stream, older)));
-        let failed = deletes.await.into_iter().filter_map(Result::err).last();
-        if let Some(error) = failed {
-            // A server that is away keeps the key for the time of one request, not of each.
-            tracing::debug!(%error, "messages that are handled come again");
-            return;
-        }
+    let mut reach = true;
+    for message in &load.messages[..handled] {
+        reach &= acknowledge(&shared.acks, &load.tenure, message.reply.clone());
+    }
+    if !reach && let Err(error) = shared.delete_handled(load.tenure.fence, key).await {
+        // A server that is away keeps the key for the time of one request, not of each.
+        tracing::debug!(%error, "messages that are handled come again");
+    }
+}
+
+/// Deletes what is handled and may not be acknowledged, because acknowledgements were lost with a connection or a leader of the consumer, and has
+/// not come again. Otherwise the next owner would deliver it (N5), and perhaps after what is newer (N7).
+pub(super) async fn delete_handled(shared: &Shared, tenure: &Tenure) {
+    let fence = tenure.fence;
+    let consumer = tenure.consumer_name();
+    let info = timeout(LIMIT, shared.stream(fence).consumer_info(consumer)).await;
+    // Without a reply it may have another leader.
+    if let Ok(Ok(info)) = info
+        && tenure.has_caught_up(leader(info.cluster.as_ref()))
+    {
+        return;
+    }
+    let keys = stream::iter(shared.marks(fence).keys());
+    let deleted = keys
+        .map(|key| async move { shared.delete_handled(fence, &key).await })
+        .buffer_unordered(AT_ONCE)
+        .try_collect::<()>();
+    if let Err(error) = deleted.await {
+        tracing::debug!(%fence, %error, "the next owner may deliver again what is handled");
     }
 }
 
@@ -358,14 +368,13 @@ fn rest(mut job: Job, handled: usize) -> Outcome {
     if handled == job.value().messages.len() {
         return Outcome::Done;
     }
-    let load = job.value_mut();
-    load.messages.drain(..handled);
-    load.covered = load.messages.len();
-    load.not_before = None;
+    job.value_mut().drop_first(handled);
+    job.value_mut().not_before = None;
     Outcome::RequeueAfter(Duration::ZERO)
 }
 
-/// Writes the first messages to the dead letters, and removes them. Until that has succeeded the key is kept, without other tries.
+/// Writes the first messages to the dead letters, and removes those that are stored there. Until that has succeeded for all the key is kept,
+/// without other tries.
 async fn give_up(
     shared: &Shared,
     key: &str,
@@ -379,12 +388,19 @@ async fn give_up(
     } = given_up.clone();
     let fence = job.value().tenure.fence;
     let letters = &job.value().messages[..ready];
-    let published = dead_letter::publish(shared, fence, token, letters, attempts, &error).await;
+    let mut stored = 0;
+    let publish =
+        dead_letter::publish(shared, fence, token, letters, attempts, &error, &mut stored);
+    let published = publish.await;
     if job.value().tenure.is_lost() {
         // The counts are the next owner's, which gives the key up or not.
         return skip(shared);
     }
+    shared.mark(key, job.value(), stored);
+    remove(shared, key, job.value(), stored, Acks::terminate).await;
     if let Err(failed) = published {
+        // Their letters would be stored again when the server knows their ids no more.
+        job.value_mut().drop_first(stored);
         if job.value().given_up.is_none() {
             shared.tell(Event::DeadLetterRefused {
                 key: key.to_owned(),
@@ -400,10 +416,8 @@ async fn give_up(
         job.value_mut().park();
         return Verdict::Ok(Outcome::Later(PAUSE));
     }
-    shared.mark(key, job.value(), ready);
     let counts = &job.value().tenure.attempts;
     tokio::join!(
-        remove(shared, job.value(), ready, Acks::terminate),
         counts.forget(shared, fence, token, FAILED),
         counts.forget(shared, fence, token, DIED),
     );
@@ -422,7 +436,31 @@ impl Shared {
     /// Notes that the first messages of this are handled.
     fn mark(&self, key: &str, load: &Load, handled: usize) {
         if let Some(last) = load.messages[..handled].last() {
-            self.marks(load.tenure.fence).note(key, last);
+            let marks = self.marks(load.tenure.fence);
+            marks.note(key, last.sequence, load.stored);
+        }
+    }
+
+    /// Deletes from its stream what a key's mark covers.
+    async fn delete_handled(&self, fence: Fence, key: &str) -> Result<(), async_nats::Error> {
+        let Some(mark) = self.marks(fence).of(key) else {
+            return Ok(());
+        };
+        let token = token::encode(key).expect("it was decoded");
+        let (stream, subject) = (self.stream(fence), self.config.subject_of("key", &token));
+        loop {
+            // One after the other, because the stream may have been made again: then other messages have these sequences.
+            let first = match stream.get_first_raw_message_by_subject(&subject, 1).await {
+                Ok(first) => first,
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            if !mark.covers(first.sequence, first.time.unix_timestamp_nanos()) {
+                return Ok(());
+            }
+            // It may be gone by now.
+            let purge = stream.purge().filter(&subject);
+            purge.sequence(first.sequence + 1).await?;
         }
     }
 

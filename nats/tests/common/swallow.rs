@@ -24,10 +24,12 @@ struct Requests {
     /// Which one, counted from the call of `lose` or `misdirect`.
     nth: Option<usize>,
     misdirected: bool,
-    /// All whose subjects have this in them are lost.
+    /// All whose subjects have this in them are lost, and other messages.
     named: Option<&'static str>,
     /// One whose subject has this in it waits, and what its client sends after it.
     held: Option<&'static str>,
+    /// How many were lost by that name.
+    lost: usize,
     subjects: Vec<String>,
 }
 
@@ -78,9 +80,14 @@ impl Swallow {
         };
     }
 
-    /// Loses all requests whose subjects have this in them.
+    /// Loses all requests and other messages whose subjects have this in them.
     pub(crate) fn lose_named(&self, named: Option<&'static str>) {
         self.requests.lock().unwrap().named = named;
+    }
+
+    /// How many were lost so.
+    pub(crate) fn lost(&self) -> usize {
+        self.requests.lock().unwrap().lost
     }
 
     /// Keeps back, from a request whose subject has this in it, what its client sends.
@@ -137,9 +144,9 @@ async fn up(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, requests: &Mutex<Re
                 if is_it && requests.misdirected {
                     frame[words[0].len() + 1] = b'x';
                 }
-                let is_named = requests.named.is_some_and(|named| words[1].contains(named));
-                is_named || is_it && !requests.misdirected
+                is_it && !requests.misdirected
             };
+            let is_lost = is_lost || payload > 0 && is_named(requests, words[1]);
             while is_request && is_held(requests, words[1]) {
                 sleep(Duration::from_millis(10)).await;
             }
@@ -148,6 +155,13 @@ async fn up(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, requests: &Mutex<Re
             }
         }
     }
+}
+
+fn is_named(requests: &Mutex<Requests>, subject: &str) -> bool {
+    let mut requests = requests.lock().unwrap();
+    let is_named = requests.named.is_some_and(|named| subject.contains(named));
+    requests.lost += usize::from(is_named);
+    is_named
 }
 
 fn is_held(requests: &Mutex<Requests>, subject: &str) -> bool {
