@@ -108,13 +108,22 @@ async fn change(
     [old, new]: [&Config; 2],
 ) -> Result<(), Error> {
     let mut made = stream::create_streams(context, new, true).await?;
-    for partition in 0..new.partitions {
-        // A former change may have left it closed.
-        if !made.contains(&partition) && lets_take(context, new, partition, true).await? {
-            made.push(partition);
+    let opened = async {
+        for partition in 0..new.partitions {
+            if !layout.is_current(store, new).await? {
+                break;
+            }
+            // A former change may have left it closed.
+            if !made.contains(&partition) && lets_take(context, new, partition, true).await? {
+                made.push(partition);
+            }
         }
-    }
+        Ok(())
+    };
+    let opened: Result<(), Error> = opened.await;
+    // Also those that were opened before an error.
     close_late(context, store, new, made).await?;
+    opened?;
     for partition in 0..old.partitions {
         // The number may have been changed back: then these take the messages.
         if !layout.is_current(store, new).await? {

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::bucket::Bucket;
 use super::receive::{PAUSE, delete_consumer, receive};
@@ -307,7 +307,11 @@ impl Driver {
             }
             tenure.attempts.hand_on(&shared, &tenure).await;
             shared.acks.settled(&shared.client, &tenure).await;
-            delete_handled(&shared, &tenure).await;
+            // What is left then, the next owner may deliver again.
+            tokio::select! {
+                _ = timeout(DOUBT, delete_handled(&shared, &tenure)) => {}
+                () = tenure.lost() => {}
+            }
             delete_consumer(&shared, &tenure).await;
             // It may have been lost meanwhile, and that is told.
             shared.remove(fence)?;
@@ -320,6 +324,9 @@ impl Driver {
         }));
     }
 }
+
+/// How long a hand-over looks for what is handled and not acknowledged.
+const DOUBT: Duration = Duration::from_secs(5);
 
 fn member(shared: &Shared) -> Member {
     let (partitions, lease) = (shared.config.partitions, shared.config.lease);

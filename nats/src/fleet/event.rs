@@ -51,7 +51,8 @@ pub enum Event {
         /// What the server says.
         reason: String,
     },
-    /// A key was given up. Its messages are dead letters, if the configuration has a subject for them.
+    /// A key was given up. Its messages are dead letters, if the configuration has a subject for them. If some of them are refused, it is
+    /// told of the others, and again of these when they are dead letters, too.
     GivenUp {
         /// The key.
         key: String,

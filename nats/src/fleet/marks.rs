@@ -51,7 +51,7 @@ impl Notes {
 /// The last message of a key that was handled.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
-    sequence: u64,
+    pub(crate) sequence: u64,
     stored: i128,
 }
 

@@ -1,8 +1,11 @@
 //! Messages that no `Producer` has published: of another partition, or of no key.
 
+use std::collections::HashMap;
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_nats::Subject;
+use tokio::sync;
 use tokio::time::sleep;
 
 use super::Shared;
@@ -11,59 +14,93 @@ use super::tenure::Tenure;
 use super::work::PAUSE;
 use crate::{Event, dead_letter};
 
+/// Those that a tenure holds.
+#[derive(Default)]
+pub(super) struct Strangers {
+    /// Where each is acknowledged, by its sequence.
+    replies: Mutex<HashMap<u64, Subject>>,
+    /// Held by the one that is written to the dead letters, or was refused a moment ago. There may be many.
+    turn: sync::Mutex<()>,
+}
+
+impl Strangers {
+    fn replies(&self) -> MutexGuard<'_, HashMap<u64, Subject>> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Removes such a message once it is a dead letter. It would come again and again. Until then it is held, so that it does not count as delivered to
 /// nobody, without its payload between two tries.
 pub(super) fn refuse(
     shared: &Arc<Shared>,
     tenure: &Arc<Tenure>,
     subject: String,
-    mut message: Message,
+    message: Message,
     reason: String,
 ) {
+    let (sequence, reply) = (message.sequence, message.reply.clone());
+    if tenure.strangers.replies().insert(sequence, reply).is_some() {
+        // A copy of one that is held.
+        return;
+    }
     let (shared, tenure) = (Arc::clone(shared), Arc::clone(tenure));
-    let (fence, consumer) = (tenure.fence, tenure.consumer_name());
-    // There are none, unless a producer is wrong.
     tokio::spawn(async move {
-        let token = subject.rsplit('.').next().unwrap_or_default();
-        let mut is_told = false;
-        // A hand-over waits for a try. The next owner, or the next consumer, sends the message again.
-        while let Some(running) = tenure.begin()
-            && tenure.consumer_name() == consumer
-        {
-            let publish = async {
-                if message.held.is_parked() && message.fetch(&shared, &tenure).await?.is_none() {
-                    return Ok(false);
-                }
-                let (messages, mut stored) = (slice::from_ref(&message), 0);
-                let letter =
-                    dead_letter::publish(&shared, fence, token, messages, 0, &reason, &mut stored);
-                letter.await.map(|()| true)
-            };
-            let error = match publish.await {
-                Ok(is_there) => {
-                    shared.acks.terminate(&tenure, message.reply);
-                    if is_there {
-                        let sequence = message.sequence;
-                        shared.tell(Event::Stranger {
-                            subject,
-                            sequence,
-                            reason,
-                        });
-                    }
-                    return;
-                }
-                Err(error) => error,
-            };
-            drop(running);
-            if !is_told {
-                is_told = true;
-                shared.tell(Event::DeadLetterRefused {
-                    key: subject.clone(),
-                    reason: error.to_string(),
-                });
-            }
-            message.park();
-            sleep(PAUSE).await;
+        let is_removed = store(&shared, &tenure, &subject, message, &reason).await;
+        let reply = tenure.strangers.replies().remove(&sequence);
+        if let Some(reply) = reply.filter(|_| is_removed) {
+            shared.acks.terminate(&tenure, reply);
         }
     });
+}
+
+/// Writes the message to the dead letters, again and again if they are refused. Returns whether it is there, or gone; otherwise the next owner
+/// gets it.
+async fn store(
+    shared: &Shared,
+    tenure: &Tenure,
+    subject: &str,
+    mut message: Message,
+    reason: &str,
+) -> bool {
+    let (fence, token) = (tenure.fence, subject.rsplit('.').next().unwrap_or_default());
+    let mut is_told = false;
+    loop {
+        let _turn = tenure.strangers.turn.lock().await;
+        // A hand-over waits for a try.
+        let Some(running) = tenure.begin() else {
+            return false;
+        };
+        let publish = async {
+            if message.held.is_parked() && message.fetch(shared, tenure).await?.is_none() {
+                return Ok(false);
+            }
+            let (messages, mut stored) = (slice::from_ref(&message), 0);
+            let letter =
+                dead_letter::publish(shared, fence, token, messages, 0, reason, &mut stored);
+            letter.await.map(|()| true)
+        };
+        let error = match publish.await {
+            Ok(is_there) => {
+                if is_there {
+                    shared.tell(Event::Stranger {
+                        subject: subject.to_owned(),
+                        sequence: message.sequence,
+                        reason: reason.to_owned(),
+                    });
+                }
+                return true;
+            }
+            Err(error) => error,
+        };
+        drop(running);
+        if !is_told {
+            is_told = true;
+            shared.tell(Event::DeadLetterRefused {
+                key: subject.to_owned(),
+                reason: error.to_string(),
+            });
+        }
+        message.park();
+        sleep(PAUSE).await;
+    }
 }

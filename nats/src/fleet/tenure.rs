@@ -21,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::attempts::Attempts;
 use super::room::Room;
+use super::stranger::Strangers;
 use crate::{Fence, layout};
 
 /// More deliveries than a replica can run at once.
@@ -44,6 +45,7 @@ pub(crate) struct Tenure {
     /// Each message that is held has a clone.
     pub(crate) alive: Arc<()>,
     pub(crate) attempts: Attempts,
+    pub(super) strangers: Strangers,
 }
 
 /// The last consumer of a tenure.
@@ -91,6 +93,7 @@ impl Tenure {
             room: Arc::new(Room::new(window)),
             alive: Arc::new(()),
             attempts: Attempts::default(),
+            strangers: Strangers::default(),
         }
     }
 

@@ -401,6 +401,13 @@ async fn give_up(
     if let Err(failed) = published {
         // Their letters would be stored again when the server knows their ids no more.
         job.value_mut().drop_first(stored);
+        if stored > 0 {
+            shared.tell(Event::GivenUp {
+                key: key.to_owned(),
+                error,
+                attempts,
+            });
+        }
         if job.value().given_up.is_none() {
             shared.tell(Event::DeadLetterRefused {
                 key: key.to_owned(),
@@ -448,6 +455,18 @@ impl Shared {
         };
         let token = token::encode(key).expect("it was decoded");
         let (stream, subject) = (self.stream(fence), self.config.subject_of("key", &token));
+        let purge = async |sequence: u64| {
+            let purge = stream.purge().filter(&subject);
+            purge.sequence(sequence + 1).await
+        };
+        // If the last one that is handled is there, the stream is the one in which it was: all those before it are handled.
+        if let Ok(last) = stream.get_raw_message(mark.sequence).await
+            && last.subject.as_str() == subject
+            && mark.covers(last.sequence, last.time.unix_timestamp_nanos())
+        {
+            purge(mark.sequence).await?;
+            return Ok(());
+        }
         loop {
             // One after the other, because the stream may have been made again: then other messages have these sequences.
             let first = match stream.get_first_raw_message_by_subject(&subject, 1).await {
@@ -459,8 +478,7 @@ impl Shared {
                 return Ok(());
             }
             // It may be gone by now.
-            let purge = stream.purge().filter(&subject);
-            purge.sequence(first.sequence + 1).await?;
+            purge(first.sequence).await?;
         }
     }
 
