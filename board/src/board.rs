@@ -48,7 +48,7 @@ pub(crate) struct Registry {
     said: Mutex<VecDeque<(String, String)>>,
     /// Has a permit for each further live page.
     pub(crate) viewers: OnceLock<Arc<Semaphore>>,
-    /// Whether live pages and drains are to end.
+    /// Whether live pages are to end.
     pub(crate) closed: watch::Sender<bool>,
 }
 
@@ -118,7 +118,7 @@ impl Board {
     pub fn add<K, V, S>(
         &self,
         name: impl Into<String>,
-        mut shown: Shown<K, V, S>,
+        shown: Shown<K, V, S>,
     ) -> Result<&Self, NameError>
     where
         K: Hash + Eq + Send + Sync + 'static,
@@ -128,7 +128,6 @@ impl Board {
         let name = name.into();
         let mut names = lock(&self.0.names);
         names.check(&name)?;
-        shown.closed = self.0.closed.subscribe();
         let entry = Entry {
             name: name.clone(),
             source: Box::new(shown),
@@ -268,10 +267,7 @@ impl Board {
     }
 
     /// Ends the live pages that are open, and those that are opened later. Otherwise they go on for as long as a browser shows
-    /// them, and `with_graceful_shutdown` of axum waits for each. Call it in the future that begins the shut-down.
-    ///
-    /// Drains that somebody has begun on a page end 5 s later, so that they do not outlast the program's own, which should begin
-    /// within that time.
+    /// them, and `with_graceful_shutdown` of axum waits for each. Call it in the future that begins the shut-down:
     ///
     /// ```no_run
     /// # async fn doc(listener: tokio::net::TcpListener, app: axum::Router, board: keyqueue_board::Board) -> std::io::Result<()> {

@@ -129,7 +129,8 @@ fn each(
     refused.map_or(Ok(()), Err)
 }
 
-/// Returns why some of them were left, if some were: a server may be slow to one request. If all were, that is the end.
+/// Returns why some of them were left, if some were: a server may be slow to one request. If all were, and none can be read, that is the
+/// end.
 fn act_together(
     store: &dyn LetterStore,
     job: &Job,
@@ -149,7 +150,7 @@ fn act_together(
         }
     }
     match (left == ids.len(), refused) {
-        (true, Some(refused)) => Err(refused),
+        (true, Some(refused)) if store.page(0, 1, 0).is_err() => Err(refused),
         (_, refused) => Ok(refused),
     }
 }
@@ -163,13 +164,16 @@ mod tests {
     use crate::policy::Action;
     use crate::source::LetterId;
 
-    /// A hundred letters on a server that is slow to some requests: to those for numbers from here on.
-    /// It has a list of what was done for each request.
+    /// A hundred letters on a server that is slow to some requests: to those for numbers from here on; 0: to the first; 1: it is away
+    /// from the first on. It has a list of what was done for each request.
     struct Slow(u64, Mutex<Vec<Vec<u64>>>);
 
     impl LetterStore for Slow {
         fn page(&self, from: u64, max: usize, _: usize) -> Result<Vec<Letter>, Refused> {
             assert!(max <= self.step(), "{max}");
+            if self.0 == 1 && !lock(&self.1).is_empty() {
+                return Err(Refused::Server("away".into()));
+            }
             let letter = |number: u64| Letter {
                 id: LetterId { number, mark: 0 },
                 key: (number % 70).to_string(),
@@ -186,7 +190,12 @@ mod tests {
         fn act(&self, _: Verb, ids: &[LetterId]) -> Vec<Result<(), Refused>> {
             let mut done = Vec::new();
             let act = |id: &LetterId| {
-                if self.0 == 1 || id.number >= self.0 && id.number.is_multiple_of(2) {
+                let is_slow = match self.0 {
+                    0 => id.number <= 30,
+                    1 => true,
+                    from => id.number >= from && id.number.is_multiple_of(2),
+                };
+                if is_slow {
                     return Err(Refused::Perhaps("slow".into()));
                 }
                 done.push(id.number);
@@ -211,10 +220,11 @@ mod tests {
      {
         let (search, upto, said) = (String::new(), (u64::MAX, u64::MAX), None);
         let all = Which::All { search, upto, said };
-        for (slow_from, done) in [(101, 100), (2, 50), (1, 0)] {
+        for (slow_from, done) in [(101, 100), (2, 50), (0, 70), (1, 0)] {
             let (store, last) = (Slow(slow_from, Mutex::default()), LastJob::default());
             let did = act(&store, &last, Verb::PutBack, &all);
             assert_eq!(lock(&store.1).concat().len(), done);
+            assert_eq!(lock(&store.1).len() == 1, slow_from == 1);
             assert_eq!(did.map_or(0, |did| did.count), done);
             let job = lock(&last).clone().unwrap();
             let why = &job.ended.get().unwrap().1;

@@ -146,7 +146,7 @@ impl LetterStore for Letters {
     }
 }
 
-/// `before` is what has come of a try of more of them.
+/// `before` is that a try of more of them is not confirmed.
 fn act_until(
     end: Instant,
     letters: &Letters,
@@ -163,15 +163,19 @@ fn act_until(
         // Brokers may have committed it, although they have not said so.
         false => Err(before.cloned().unwrap_or(Refused::NoLetter(*number))),
     };
-    match ended.map_err(unconfirmed) {
+    match ended.map_err(refused) {
         Ok(ended) => numbers.iter().zip(ended).map(came).collect(),
         // Brokers take all or none. The cause may be one of them, such as a record whose topic is gone.
         Err(refused) if numbers.len() > 1 && letters.read().is_ok() => {
             let (first, second) = numbers.split_at(numbers.len() / 2);
-            let mut all = act_until(end, letters, verb, first, Some(&refused));
+            let before = match refused {
+                Refused::Perhaps(_) => Some(&refused),
+                _ => before,
+            };
+            let mut all = act_until(end, letters, verb, first, before);
             // Past the limit, brokers are probably away, and the rest is not tried.
             match Instant::now() < end {
-                true => all.extend(act_until(end, letters, verb, second, Some(&refused))),
+                true => all.extend(act_until(end, letters, verb, second, before)),
                 false => all.resize(numbers.len(), Err(refused)),
             }
             all
@@ -181,14 +185,10 @@ fn act_until(
 }
 
 fn refused(error: Error) -> Refused {
-    Refused::Server(text::cut(&error.to_string(), text::WHOLE))
-}
-
-/// A commit may have taken longer than the client has waited.
-fn unconfirmed(error: Error) -> Refused {
+    let why = text::cut(&error.to_string(), text::WHOLE);
     match error {
-        Error::Client { .. } => Refused::Perhaps(text::cut(&error.to_string(), text::WHOLE)),
-        error => refused(error),
+        Error::Unconfirmed { .. } => Refused::Perhaps(why),
+        _ => Refused::Server(why),
     }
 }
 

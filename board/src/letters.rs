@@ -318,17 +318,22 @@ where
     fn act(&self, verb: Verb, ids: &[LetterId]) -> Vec<Result<(), Refused>> {
         let act = |id: &LetterId| {
             let number = id.number;
-            let letter = self.letters.page(number, 1).pop();
-            let letter = letter.filter(|letter| letter.id == number);
-            let letter = letter.ok_or(Refused::NoLetter(number))?;
-            if id_of(&letter, &self.marks) != *id {
-                return Err(Refused::OtherLetter(number));
-            }
+            let look = || {
+                let letter = self.letters.page(number, 1).pop();
+                let letter = letter.filter(|letter| letter.id == number);
+                let letter = letter.ok_or(Refused::NoLetter(number))?;
+                if id_of(&letter, &self.marks) != *id {
+                    return Err(Refused::OtherLetter(number));
+                }
+                Ok(letter)
+            };
+            let letter = look()?;
             match verb {
                 Verb::PutBack => accepted(number, self.letters.put_back(number)),
                 // What its key is given up with from here on stays.
                 Verb::Drop => (self.letters.remove_unchanged(&letter).map(drop))
-                    .ok_or(Refused::NoLetter(number)),
+                    // One that is as it was is handled by another thread.
+                    .ok_or_else(|| look().err().unwrap_or(Refused::NoLetter(number))),
             }
         };
         ids.iter().map(act).collect()

@@ -2,13 +2,10 @@
 
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use keyqueue::{Added, Cursor, KeySnapshot, Listed, State, WorkQueue};
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::time::sleep;
 
 use crate::letters::LetterStore;
 use crate::rows::{Census, First, Keys, Place, Row, Sort, Summary, Wanted, by_number, by_text};
@@ -22,10 +19,6 @@ const STEP: usize = 256;
 const IN_HAND: usize = 50;
 /// How long the key of an action is looked for, by somebody who may act.
 pub(crate) const FIND: Duration = Duration::from_secs(5);
-/// How often a drain looks whether anybody else has its queue.
-const LEFT: Duration = Duration::from_secs(1);
-/// How long it goes on when the board is closed. Without a drain that goes on, what fails is not delivered again by a later one.
-const CLOSED: Duration = Duration::from_secs(5);
 
 fn name_of(state: State) -> &'static str {
     match state {
@@ -119,27 +112,6 @@ where
             next = page.next;
         }
         None
-    }
-}
-
-/// Drains a queue, until nobody else has it, or the board is closed and the program's own drain has begun, which says how long it
-/// waits.
-async fn drain<K, V, S>(queue: Arc<WorkQueue<K, V, S>>, mut closed: watch::Receiver<bool>) {
-    let gone = async {
-        while Arc::strong_count(&queue) > 1 {
-            sleep(LEFT).await;
-        }
-    };
-    let closed = async {
-        // A board that is gone is closed.
-        _ = closed.wait_for(|closed| *closed).await;
-        sleep(CLOSED).await;
-    };
-    tokio::select! {
-        biased; // It is shut down in any case.
-        _ = queue.drain_async() => {}
-        () = closed => {}
-        () = gone => {}
     }
 }
 
@@ -324,11 +296,11 @@ where
                 Ok(Done::one(String::new()))
             }
             Task::Drain => {
-                let runtime = Handle::try_current();
-                let runtime = runtime.map_err(|error| Refused::NoRuntime(error.to_string()))?;
                 // One that is shut down is draining, or has ended.
                 if !queue.is_shutting_down() {
-                    runtime.spawn(drain(queue, self.closed.clone()));
+                    let thread = thread::Builder::new().name("board drain".into());
+                    let drain = thread.spawn(move || queue.shut_down_with_drain());
+                    drain.map_err(|error| Refused::NoThread(error.to_string()))?;
                 }
                 Ok(Done::one(String::new()))
             }
@@ -338,6 +310,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use servers::until;
 
     use super::*;
@@ -396,39 +370,22 @@ mod tests {
         drop(held);
     }
 
-    #[tokio::test] // X5 S16
-    async fn a_drain_keeps_no_queue_alive_and_is_begun_once() {
-        let queue = Arc::new(WorkQueue::builder().pausable().build().unwrap());
-        let (closed, is_closed) = watch::channel(false);
-        let mut shown = Shown::display(&queue);
-        shown.closed = is_closed;
-        queue.pause().unwrap();
+    #[tokio::test] // X5 S1
+    async fn a_drain_is_begun_once_and_goes_on_to_its_end() {
+        let queue = Arc::new(WorkQueue::builder().drain_delays(true).build().unwrap());
+        let shown = Shown::display(&queue);
         queue.add(1);
         shown.act(&Task::Drain).unwrap();
         queue.closed().await;
         shown.act(&Task::Drain).unwrap();
+        // Only the first one has it.
         assert_eq!(Arc::strong_count(&queue), 2);
         drop(queue);
+        let still = shown.queue.upgrade().unwrap();
+        assert_eq!(still.try_get().unwrap().retry(), Added::Deferred);
+        drop(still.try_get().unwrap());
+        drop(still);
         let gone = async || shown.queue.strong_count() == 0;
-        until("nobody has it", gone).await;
-        drop(closed);
-    }
-
-    #[tokio::test] // X5 S11
-    async fn a_drain_of_a_closed_board_does_not_outlast_that_of_the_program() {
-        let builder = WorkQueue::builder().drain_delays(true);
-        let queue = Arc::new(builder.build().unwrap());
-        let (closed, is_closed) = watch::channel(false);
-        let mut shown = Shown::display(&queue);
-        shown.closed = is_closed;
-        queue.add(1);
-        shown.act(&Task::Drain).unwrap();
-        queue.closed().await;
-        // A key that fails for ever.
-        let fails = || queue.try_get().unwrap().retry();
-        assert_eq!(fails(), Added::Deferred);
-        closed.send_replace(true);
-        assert!(!queue.drain_timeout(Duration::ZERO).is_finished());
-        until("it is refused", async || fails() == Added::ShutDown).await;
+        until("it has ended", gone).await;
     }
 }

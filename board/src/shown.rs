@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use keyqueue::WorkQueue;
 use keyqueue::worker::{DeadLetters, Failures};
-use tokio::sync::watch;
 
 use crate::letters::{Kept, LetterStore};
 use crate::rows::Group;
@@ -55,8 +54,6 @@ pub struct Shown<K, V, S> {
     pub(crate) failures: Option<Failures<K, V>>,
     /// Makes ids of keys.
     pub(crate) ids: RandomState,
-    /// Whether the board is closed.
-    pub(crate) closed: watch::Receiver<bool>,
 }
 
 /// The groups of a queue, whose type the board does not know.
@@ -122,7 +119,6 @@ where
             letters: None,
             failures: None,
             ids: RandomState::new(),
-            closed: watch::channel(false).1,
         }
     }
 

@@ -173,8 +173,8 @@ pub(crate) enum Refused {
     NoGroup,
     #[error("{0}")]
     NotPausable(String),
-    #[error("a drain needs a tokio runtime: {0}")]
-    NoRuntime(String),
+    #[error("no thread can be started to wait for the drain: {0}")]
+    NoThread(String),
     #[error("this cannot be done with a fleet or a consumer")]
     NotOfFleet,
     #[error(

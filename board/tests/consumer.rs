@@ -255,8 +255,14 @@ async fn a_drop_whose_commit_is_not_confirmed_is_perhaps_done_and_a_topic_is_tex
     one.has("or\\u{202e}ders, partition 0, offset 0");
     one.lacks("\u{202e}");
 
-    // The mock cluster has written the marks by then.
+    // None is committed if a record is refused.
     let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    cluster.request_errors(RDKafkaApiKey::AddPartitionsToTxn, &[error]);
+    let one = format!("action=drop_letter&letter={}", site.id(dead, "1").await);
+    let dropped = site.sure("/queues/f/consumer/do", "alice", &one).await;
+    dropped.has("Refused: ");
+    assert_eq!(site.json(dead).await["len"], 2);
+    // The mock cluster has written the marks by then.
     cluster.request_errors(RDKafkaApiKey::EndTxn, &[error]);
     let all = "action=drop_letter&all=1&upto=2";
     let dropped = site.sure("/queues/f/consumer/do", "alice", all).await;

@@ -36,6 +36,14 @@ pub enum Error {
         /// The error of the client.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Brokers have not confirmed the commit of a transaction: they may have committed it.
+    #[error("{doing}, which is not confirmed: {source}")]
+    Unconfirmed {
+        /// What was being done.
+        doing: Cow<'static, str>,
+        /// The error of the client.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// This consumer runs already, or has run. Build another one.
     #[error("this consumer runs already, or has run")]
     HasRun,

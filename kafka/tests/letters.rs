@@ -13,7 +13,7 @@ use common::{
 use futures_util::future::join_all;
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
-use keyqueue_kafka::{Builder, Outcome, Place, Verdict};
+use keyqueue_kafka::{Builder, Error, Outcome, Place, Verdict};
 use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
@@ -236,6 +236,31 @@ async fn a_topic_that_brokers_refuse_is_no_topic_without_letters() {
         let (ended, read) = look(absent).await;
         assert!(ended.expect_err("it is not there").contains(why));
         assert_eq!(read, Ok(0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
+async fn only_a_letter_whose_commit_was_asked_for_is_perhaps_put_back() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    produce(&cluster, &[(Some("a"), Some("1"))]).await;
+    let settings = builder(&cluster).dead_letters("dead");
+    let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
+    until("a letter", || run.consumer.status().dead_letters == 1).await;
+    let letters = Arc::new(run.consumer.dead_letters().expect("there is a topic"));
+    run.end().await.expect("an end");
+    assert_eq!(seen(&letters).len(), 1);
+    for (step, is_unconfirmed) in [
+        (RDKafkaApiKey::AddPartitionsToTxn, false),
+        (RDKafkaApiKey::EndTxn, true),
+    ] {
+        let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+        cluster.request_errors(step, &[refused]);
+        let letters = Arc::clone(&letters);
+        let ended = blocking(move || letters.put_back(&[1])).await;
+        let error = ended.expect_err("it is refused");
+        let unconfirmed = matches!(error, Error::Unconfirmed { .. });
+        assert_eq!(unconfirmed, is_unconfirmed, "{error}");
     }
 }
 

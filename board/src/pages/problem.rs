@@ -107,7 +107,7 @@ impl From<Refused> for Problem {
             Refused::NoKey | Refused::NoLetter(_) | Refused::NoLetters | Refused::NoGroup => {
                 StatusCode::NOT_FOUND
             }
-            Refused::NoRuntime(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refused::NoThread(_) => StatusCode::SERVICE_UNAVAILABLE,
             Refused::Server(_) | Refused::Perhaps(_) => StatusCode::BAD_GATEWAY,
             _ => StatusCode::CONFLICT,
         };

@@ -19,6 +19,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -26,8 +27,8 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Header as Of, Message, OwnedHeaders};
 use rdkafka::metadata::MetadataTopic;
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
-use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+use rdkafka::{ClientConfig, ClientContext, Offset, TopicPartitionList};
 
 use super::{ATTEMPTS, ERROR, FIRST, GROUP, LAST, LETTER, OFFSET, PARTITION, TOPIC};
 use crate::config::{Builder, Place};
@@ -161,10 +162,10 @@ impl Letters {
     /// # Errors
     ///
     /// [`Error::Client`]: the brokers do not respond, or refuse; another process did the same at the same time; or a program has an open
-    /// transaction in the topic of the letters. Read the letters again.
+    /// transaction in the topic of the letters. None is put back. [`Error::Unconfirmed`]: the brokers have not confirmed it, and all are put
+    /// back, or none. Read the letters again.
     pub fn put_back(&self, numbers: &[u64]) -> Result<Vec<bool>, Error> {
-        let ended = self.end(numbers, true);
-        ended.map_err(Error::client("putting dead letters back"))
+        self.end(numbers, true, "putting dead letters back")
     }
 
     /// Drops the letters with these numbers, as [`put_back`](Self::put_back) does, but without their records.
@@ -173,21 +174,31 @@ impl Letters {
     ///
     /// As for `put_back`.
     pub fn discard(&self, numbers: &[u64]) -> Result<Vec<bool>, Error> {
-        let ended = self.end(numbers, false);
-        ended.map_err(Error::client("dropping dead letters"))
+        self.end(numbers, false, "dropping dead letters")
     }
 
-    fn end(&self, numbers: &[u64], is_put_back: bool) -> Result<Vec<bool>, KafkaError> {
+    fn end(
+        &self,
+        numbers: &[u64],
+        is_put_back: bool,
+        doing: &'static str,
+    ) -> Result<Vec<bool>, Error> {
+        let client = || Error::client(doing);
         let state = &mut *lock(&self.state);
-        let producer: BaseProducer = self.writing.create()?;
-        producer.init_transactions(PATIENCE)?;
-        self.catch_up(state, Some(&producer))?;
-        producer.begin_transaction()?;
-        // Whatever comes of it, the log says it.
-        state.looked = None;
+        let producer = self.begin(state).map_err(client())?;
         let written = self.write(&producer, state, numbers, is_put_back);
-        let ended = written.and_then(|ended| {
-            producer.commit_transaction(PATIENCE)?;
+        let ended = written.map_err(client()).and_then(|ended| {
+            producer.flush(PATIENCE).map_err(client())?;
+            // Ordering: Relaxed; the thread that flushes is told.
+            let has_failed = producer.context().0.load(Ordering::Relaxed);
+            let committed = producer.commit_transaction(PATIENCE);
+            committed.map_err(|error| match has_failed {
+                true => client()(error),
+                false => Error::Unconfirmed {
+                    doing: doing.into(),
+                    source: error.into(),
+                },
+            })?;
             Ok(ended)
         });
         let (is_there, marked) = ended.inspect_err(|_| {
@@ -198,10 +209,22 @@ impl Letters {
         Ok(is_there)
     }
 
+    /// Steps 1 and 2 of the protocol.
+    fn begin(&self, state: &mut State) -> Result<BaseProducer<Deliveries>, KafkaError> {
+        let deliveries = Deliveries::default();
+        let producer: BaseProducer<_> = self.writing.create_with_context(deliveries)?;
+        producer.init_transactions(PATIENCE)?;
+        self.catch_up(state, Some(&producer))?;
+        producer.begin_transaction()?;
+        // Whatever comes of it, the log says it.
+        state.looked = None;
+        Ok(producer)
+    }
+
     /// Writes the records and the marks, and returns for each number whether it was there, and the names of the letters that have marks.
     fn write(
         &self,
-        producer: &BaseProducer,
+        producer: &BaseProducer<Deliveries>,
         state: &State,
         numbers: &[u64],
         is_put_back: bool,
@@ -247,7 +270,7 @@ impl Letters {
     fn catch_up(
         &self,
         state: &mut State,
-        producer: Option<&BaseProducer>,
+        producer: Option<&BaseProducer<Deliveries>>,
     ) -> Result<(), KafkaError> {
         if state.left_out && state.open.is_empty() {
             // Those that were left out are read again.
@@ -373,6 +396,21 @@ impl Letters {
         if state.open.len() > MOST || state.bytes > BYTES {
             state.leave_out();
         }
+    }
+}
+
+/// Whether a record of the transaction has failed: then the client does not ask for the commit.
+#[derive(Default)]
+struct Deliveries(AtomicBool);
+
+impl ClientContext for Deliveries {}
+
+impl ProducerContext for Deliveries {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        // Ordering: Relaxed, as above.
+        self.0.fetch_or(result.is_err(), Ordering::Relaxed);
     }
 }
 

@@ -14,6 +14,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::state::{Candidate, Seen, Step};
 
 const CONFLICT: u16 = 409;
+/// Between two tries to release a lease that somebody else writes.
+const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct Driver {
     pub(super) leases: Api<Lease>,
@@ -156,7 +158,7 @@ impl Driver {
                 .await;
             match released {
                 // It was written since it was read, perhaps by a renewal.
-                Err(error) if is_conflict(&error) => {}
+                Err(error) if is_conflict(&error) => sleep(PAUSE).await,
                 released => return released.map(drop),
             }
         }

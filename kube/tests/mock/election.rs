@@ -245,11 +245,13 @@ async fn a_lease_that_conflicts_at_its_release_is_released() {
     let leadership = candidate(&server, "one");
     leadership.acquired().await;
     server.apply_after(Duration::from_secs(1));
-    let release = tokio::spawn(leadership.release());
+    let (began, release) = (Instant::now(), tokio::spawn(leadership.release()));
     tokio::time::sleep(Duration::from_millis(500)).await;
     server.write(LEASES, server.object(LEASES, "books").unwrap());
     release.await.unwrap();
     assert_eq!(holder(&server).unwrap(), "");
+    // Two writes, and a pause between them.
+    assert!(began.elapsed() > Duration::from_millis(2050));
 }
 
 /// K10: the server applies the first write after the candidate has given it up.
