@@ -192,7 +192,11 @@ async fn one_letter_of_a_delivery_is_refused() {
 /// A message of no key whose letter is refused is held, and told, so that nothing is wrong with its consumer.
 #[tokio::test]
 async fn the_letter_of_a_stranger_is_refused() {
-    let config = letters();
+    // The server sends it again twice.
+    let config = Config {
+        ack_wait: letters().lease + Duration::from_millis(200),
+        ..letters()
+    };
     let Some((server, client, _)) = created(&config).await else {
         return;
     };
