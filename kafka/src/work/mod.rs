@@ -17,7 +17,6 @@
 
 pub(crate) mod batches;
 
-use std::any::Any;
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -29,12 +28,12 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 
-use crate::Record;
 use crate::config::Exhausted;
 use crate::key::Job;
 use crate::record::{Inner, Trouble};
 use crate::shared::Shared;
 use crate::tenure::{Running, Tenure};
+use crate::{Record, caught, message};
 
 /// The records of a key that are handled before others have their turn.
 pub(crate) const TURN: usize = 64;
@@ -131,7 +130,10 @@ async fn settle(
     let is_last = is_hopeless || is_crowded || trouble.attempts > shared.settings.retries;
     trouble.is_dead = is_last && shared.exhausted(record) != Exhausted::Block;
     let (at, is_dead) = (record.place(), trouble.is_dead);
-    tracing::warn!(target: "keyqueue_kafka", topic = &*at.topic, partition = at.partition, offset = at.offset, attempts = trouble.attempts, is_dead, is_crowded, error = trouble.error, "a record failed");
+    // If it panics, the attempt counts all the same.
+    _ = caught(|| {
+        tracing::warn!(target: "keyqueue_kafka", topic = &*at.topic, partition = at.partition, offset = at.offset, attempts = trouble.attempts, is_dead, is_crowded, error = trouble.error, "a record failed");
+    });
     record.fail(trouble);
     if is_dead {
         return bury(shared, record).await;
@@ -253,13 +255,13 @@ fn finish(shared: &Shared, record: &Inner) {
 /// The limiter's delay. It is user code: if it panics, a second.
 fn backoff(shared: &Shared, record: &Inner) -> Duration {
     let when = || shared.settings.backoff.when(&record.place());
-    std::panic::catch_unwind(AssertUnwindSafe(when)).unwrap_or(Duration::from_secs(1))
+    caught(when).unwrap_or(Duration::from_secs(1))
 }
 
 /// Tells the limiter that the record has no failures any more. It may panic, too.
 pub(crate) fn forget(shared: &Shared, record: &Inner) {
     let forget = || shared.settings.backoff.forget(&record.place());
-    _ = std::panic::catch_unwind(AssertUnwindSafe(forget));
+    _ = caught(forget);
 }
 
 /// Polls a call until it is ready, panics, or is cancelled.
@@ -282,10 +284,4 @@ fn texts<E: Display>(verdict: Verdict<E>) -> Verdict<String> {
         // A verdict of a later version of keyqueue.
         _ => Verdict::Retry("an unknown verdict".to_owned()),
     }
-}
-
-fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string));
-    text.unwrap_or_else(|| "with a value that is no text".to_owned())
 }
