@@ -101,7 +101,7 @@ pub struct Oldest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doing {
-    /// It waits for a worker, or for a record of its key.
+    /// It waits for a worker, for a record of its key, or for the end of a delay that its handler wanted.
     Waiting,
     /// Its handler runs.
     Running,
@@ -171,7 +171,7 @@ impl PartitionStatus {
             .iter()
             .map(|range| range.end - range.start);
         let oldest = seen.oldest.map(|record| {
-            let trouble = record.trouble();
+            let trouble = record.trouble().filter(|of| of.attempts > 0);
             let age = now.saturating_duration_since(record.read);
             Oldest {
                 offset: record.offset,

@@ -39,7 +39,8 @@ use crate::{Record, caught, message};
 pub(crate) const TURN: usize = 64;
 /// After which time it is looked again what has become of a letter on its way.
 const LOOK: Duration = Duration::from_secs(1);
-/// The characters of an error that are kept: those of a letter have to fit in a message.
+/// The characters of an error that are kept while its record is retried, and in its letter, where they have to fit in a message.
+const SHORT: usize = 512;
 const TEXT: usize = 8192;
 
 /// What becomes of a record.
@@ -122,13 +123,17 @@ async fn settle(
         return Next::Gone;
     }
     let mut trouble = record.trouble().unwrap_or_else(Trouble::none);
-    trouble.attempts += 1;
-    trouble.error = error.chars().take(TEXT).collect();
     trouble.last = SystemTime::now();
+    if trouble.attempts == 0 {
+        trouble.first = trouble.last;
+    }
+    trouble.attempts += 1;
     let key = shared.settings.order.key(record);
     let is_crowded = record.tenure.failed(key);
     let is_last = is_hopeless || is_crowded || trouble.attempts > shared.settings.retries;
     trouble.is_dead = is_last && shared.exhausted(record) != Exhausted::Block;
+    let most = if trouble.is_dead { TEXT } else { SHORT };
+    trouble.error = error.chars().take(most).collect();
     let (at, is_dead) = (record.place(), trouble.is_dead);
     // If it panics, the attempt counts all the same.
     _ = caught(|| {
@@ -144,17 +149,19 @@ async fn settle(
 }
 
 fn succeed(shared: &Shared, record: &Arc<Inner>, outcome: Outcome) -> Next {
+    let order = &shared.settings.order;
     let delay = match outcome {
         Outcome::RequeueAfter(delay) | Outcome::Later(delay) | Outcome::HoldGroup(delay) => delay,
         Outcome::RequeueRateLimited => backoff(shared, record),
         // `Done`, and what later versions have.
         _ => {
-            record.tenure.succeeded(record, &shared.settings.order);
+            record.tenure.succeeded(record, order, true);
             finish(shared, record);
             shared.counts.finished.add(1);
             return Next::Gone;
         }
     };
+    record.tenure.succeeded(record, order, false);
     let mut trouble = record.trouble().unwrap_or_else(Trouble::none);
     trouble.last = SystemTime::now();
     if let Outcome::RequeueAfter(_) = outcome {
