@@ -20,6 +20,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::{Offset, TopicPartitionList};
 
+use crate::caught;
 use crate::client::{self, Client, Partition};
 use crate::config::Reset;
 use crate::metadata;
@@ -58,6 +59,8 @@ pub(crate) enum Reply {
     Loaded(u64, Result<Loaded, KafkaError>),
     /// The number of a commit that is the last one, and how many of its partitions failed.
     Committed(Option<u64>, usize),
+    /// The job has panicked, with this message.
+    Panicked(String),
 }
 
 /// Of each partition that was to be read, one of these.
@@ -89,7 +92,7 @@ impl Clerk {
             let to_driver = to_driver.clone();
             let work = move || {
                 for job in of_driver {
-                    let reply = match job {
+                    let reply = caught(|| match job {
                         Job::Load(id, partitions, of) => {
                             Reply::Loaded(id, load(&client, &shared, &partitions, of))
                         }
@@ -97,7 +100,8 @@ impl Clerk {
                             let failed = store(&client, &shared, last, &snapshots);
                             Reply::Committed(last.map(|(id, _)| id), failed)
                         }
-                    };
+                    });
+                    let reply = reply.unwrap_or_else(Reply::Panicked);
                     // An error: the driver has ended.
                     _ = to_driver.send(reply);
                     shared.bell.ring();

@@ -28,8 +28,8 @@ pub enum Exhausted {
 
 /// How much of what was received and is not finished is in memory.
 ///
-/// What counts is what waits, runs and waits for a retry. A record that is on its way comes on top, and so does what librdkafka
-/// prefetches: its property `queued.max.messages.kbytes`, 8192 here, for each partition. While brokers are slow to take dead letters,
+/// What counts is what waits, runs and waits for a retry. A record that is on its way comes on top, and so do the error of one that has
+/// failed, up to 512 characters, or 8192 while its letter is on its way; and what librdkafka prefetches: its property `queued.max.messages.kbytes`, 8192 here, for each partition. While brokers are slow to take dead letters,
 /// librdkafka has a copy of each record whose letter is on its way: its property `queue.buffering.max.kbytes`, 1 GiB by default.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
@@ -113,7 +113,7 @@ pub(crate) enum Reset {
 }
 
 /// Properties that would take from the consumer what it does itself, and what is wrong with setting them.
-const RESERVED: [(&str, &str); 7] = [
+const RESERVED: [(&str, &str); 8] = [
     ("bootstrap.servers", OF_BUILDER),
     ("metadata.broker.list", OF_BUILDER),
     ("group.id", OF_BUILDER),
@@ -123,6 +123,10 @@ const RESERVED: [(&str, &str); 7] = [
         "must stay off: the consumer commits",
     ),
     ("enable.partition.eof", "must stay off"),
+    (
+        "check.crcs",
+        "must stay off: librdkafka skips what has a wrong sum, and its records would count as finished",
+    ),
     (
         "delivery.report.only.error",
         "must stay off: a dead letter is written when its report says so",
@@ -183,7 +187,9 @@ impl Builder {
     /// for the producer of dead letters.
     ///
     /// Other than librdkafka's are the defaults of `auto.offset.reset` (`earliest`; `error` counts as that for a group that has committed nothing), `partition.assignment.strategy`
-    /// (`cooperative-sticky`), `fetch.queue.backoff.ms` (5) and `queued.max.messages.kbytes` (8192).
+    /// (`cooperative-sticky`), `fetch.queue.backoff.ms` (5) and `queued.max.messages.kbytes` (8192); and, of the producer, `message.timeout.ms`
+    /// (30 000). That producer has `acks=all` and `enable.idempotence=true`, whatever is set here. What the consumer needs otherwise, as
+    /// `enable.auto.commit` or `check.crcs`, [`build`](Self::build) refuses.
     pub fn set(mut self, property: impl Into<String>, value: impl Into<String>) -> Self {
         self.own.push((property.into(), value.into()));
         self
@@ -422,6 +428,13 @@ mod tests {
         }
         assert_eq!(lease("client.id", "one"), 45_000);
         assert_eq!(lease("group.protocol", " Consumer"), 22_500);
+    }
+
+    #[test] // R1
+    fn a_property_by_which_records_would_be_skipped_is_refused() {
+        let builder = Consumer::builder("127.0.0.1:1", "group").topics(["topic"]);
+        let error = builder.set("check.crcs", "true").build().unwrap_err();
+        assert!(error.to_string().starts_with("check.crcs"), "{error}");
     }
 
     #[test] // R4

@@ -108,6 +108,8 @@ impl Consumer {
     /// [`Error::Fatal`] if the group has fenced this member, at once, or has removed it, and librdkafka does not join again: what ran was
     /// cancelled, and nothing was committed.
     /// [`Error::Config`] if a regular expression of the topics matches the topic of dead letters.
+    /// [`Error::Client`] if a thread of the run has panicked, as with a subscriber of `tracing` whose output is closed: what ran was cancelled,
+    /// and the group is left.
     /// [`Error::HasRun`] if this was called before.
     ///
     /// # Panics

@@ -83,6 +83,11 @@ impl Error {
         }
     }
 
+    /// A thread of the run has panicked.
+    pub(crate) fn panicked(message: String) -> Self {
+        Error::other("a thread of the run has panicked")(message)
+    }
+
     pub(crate) fn fatal(code: RDKafkaErrorCode, reason: impl Into<String>) -> Self {
         Error::Fatal {
             code: format!("{code:?}"),

@@ -20,6 +20,8 @@ mod status;
 mod tenure;
 mod work;
 
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use config::{Builder, Exhausted, Place, Room};
@@ -37,4 +39,19 @@ pub use status::{Doing, Oldest, PartitionStatus, Status};
 /// Locks. No code that may panic runs under a lock here.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls what may panic, such as code of the user: a limiter, or a subscriber of `tracing` whose output is closed.
+///
+/// # Errors
+///
+/// The message of a panic.
+fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    panic::catch_unwind(AssertUnwindSafe(call)).map_err(|payload| message(&*payload))
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string));
+    text.unwrap_or_else(|| "with a value that is no text".to_owned())
 }

@@ -143,6 +143,12 @@ impl Inner {
         self.troubled.load(Ordering::Acquire)
     }
 
+    /// Whether it has failed, since its handler had that forgotten.
+    pub(crate) fn has_failed(&self) -> bool {
+        let failed = |trouble: &Trouble| trouble.attempts > 0;
+        self.is_troubled() && lock(&self.trouble).as_ref().is_some_and(failed)
+    }
+
     pub(crate) fn trouble(&self) -> Option<Trouble> {
         self.is_troubled().then(|| lock(&self.trouble).clone())?
     }

@@ -101,7 +101,7 @@ pub struct Oldest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doing {
-    /// It waits for a worker, or for a record of its key.
+    /// It waits for a worker, for a record of its key, or for the end of a delay that its handler wanted.
     Waiting,
     /// Its handler runs.
     Running,
@@ -162,7 +162,7 @@ impl Status {
 }
 
 impl PartitionStatus {
-    fn of(tenure: &Tenure, stalled_after: Duration, now: Instant) -> Self {
+    pub(crate) fn of(tenure: &Tenure, stalled_after: Duration, now: Instant) -> Self {
         let seen = tenure.seen();
         let (records, bytes) = tenure.held();
         let beyond = seen
@@ -171,7 +171,7 @@ impl PartitionStatus {
             .iter()
             .map(|range| range.end - range.start);
         let oldest = seen.oldest.map(|record| {
-            let trouble = record.trouble();
+            let trouble = record.trouble().filter(|of| of.attempts > 0);
             let age = now.saturating_duration_since(record.read);
             Oldest {
                 offset: record.offset,
@@ -232,10 +232,11 @@ impl PartitionStatus {
         }
     }
 
-    /// Sets the gauges of a partition that is given back, of which nothing is in memory any more. What runs of it does not count.
-    pub(crate) fn show_gone(tenure: &Tenure, group: &str) {
-        let mut gone = PartitionStatus::of(tenure, Duration::MAX, Instant::now());
-        (gone.running, gone.finished_beyond) = (0, 0);
-        gone.show(group);
+    /// Sets the gauges of a partition that is given back, with the offsets that it has left. What is in memory or runs of it does not
+    /// count any more.
+    pub(crate) fn show_gone(mut self, group: &str) {
+        (self.records, self.bytes, self.running) = (0, 0, 0);
+        (self.failing, self.finished_beyond, self.oldest) = (0, 0, None);
+        self.show(group);
     }
 }

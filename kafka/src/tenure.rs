@@ -223,11 +223,12 @@ impl Tenure {
         others_succeed && self.crowded.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn succeeded(&self, record: &Arc<Inner>, order: &OrderBy) {
+    /// Notes that this record has not failed: it is done, or was delayed, which gains no room.
+    pub(crate) fn succeeded(&self, record: &Arc<Inner>, order: &OrderBy, is_done: bool) {
         // Ordering: Relaxed; as above.
         if self.fails.load(Ordering::Relaxed) {
             let key = order.key(record);
-            lock(&self.state).failing.succeed(&key);
+            lock(&self.state).failing.succeed(&key, is_done);
         }
     }
 
@@ -377,7 +378,7 @@ impl Tenure {
             failing: state
                 .held
                 .iter()
-                .filter(|record| record.is_troubled())
+                .filter(|record| record.has_failed())
                 .count(),
             progress,
         }

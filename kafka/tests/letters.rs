@@ -2,8 +2,8 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{
@@ -13,7 +13,7 @@ use common::{
 use futures_util::future::join_all;
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
-use keyqueue_kafka::{Builder, Error, Outcome, Place, Verdict};
+use keyqueue_kafka::{Builder, Doing, Error, Outcome, Place, Verdict};
 use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
@@ -159,6 +159,47 @@ async fn a_letter_has_the_beginning_of_an_error_that_is_larger_than_a_record_may
         error.starts_with("no: \u{20ac}") && count == 8192,
         "{count}"
     );
+    run.end().await.expect("an end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4, R5, R7
+async fn a_record_fails_first_when_its_handler_says_so_and_not_when_that_delays_it() {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    let (said, calls) = (Arc::new(Mutex::new(None)), Arc::new(AtomicUsize::new(0)));
+    let (says, of_run) = (Arc::clone(&said), Arc::clone(&calls));
+    let settings = builder(&cluster).dead_letters("dead");
+    let run = run(settings, move |_| {
+        of_run.fetch_add(1, Ordering::SeqCst);
+        let soon = Outcome::Later(Duration::from_millis(5));
+        let said: Option<Verdict<String>> = says.lock().expect("no panic").take();
+        async move { said.unwrap_or(Verdict::Ok(soon)) }
+    });
+    let oldest = || run.consumer.status().partitions.first()?.oldest.clone();
+    until("it is delayed", || calls.load(Ordering::SeqCst) > 2).await;
+    let found = oldest().expect("the oldest");
+    assert_ne!(found.doing, Doing::BackingOff);
+    assert_eq!((found.attempts, found.error), (0, None));
+    assert_eq!(run.consumer.status().partitions[0].failing, 0);
+    // While it is retried, not all of a long error is kept.
+    *said.lock().expect("no panic") = Some(Verdict::Retry("no".repeat(1000)));
+    until("it has failed", || {
+        oldest().is_some_and(|of| of.attempts == 1)
+    })
+    .await;
+    let error = oldest().and_then(|of| of.error).expect("its error");
+    assert_eq!(error.len(), 512);
+    *said.lock().expect("no panic") = Some(Verdict::Ok(Outcome::RequeueAfter(Duration::ZERO)));
+    until("that is forgotten", || {
+        oldest().is_some_and(|of| of.attempts == 0)
+    })
+    .await;
+    *said.lock().expect("no panic") = Some(Verdict::GiveUp("no".to_owned()));
+    until("the letter", || run.consumer.status().dead_letters == 1).await;
+    let letters = run.consumer.dead_letters().expect("there is a topic");
+    let letters = blocking(move || letters.read()).await.expect("the letters");
+    assert_eq!(letters[0].first, letters[0].last);
     run.end().await.expect("an end");
 }
 

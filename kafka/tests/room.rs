@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{
     Cluster, Gate, Run, builder, cluster, has_partitions, produce, produce_to, run, text, until,
 };
-use keyqueue_kafka::{Exhausted, OrderBy, Record, Room};
+use keyqueue_kafka::{Exhausted, OrderBy, Outcome, Record, Room, Verdict};
 use tokio::time::sleep;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
@@ -167,4 +167,46 @@ async fn what_succeeds_in_another_partition_takes_no_retries() {
         assert!(status.skipped == 0 && status.retries > 0, "{status:?}");
         run.end().await.expect("no error");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R5
+async fn keys_that_are_delayed_on_purpose_take_no_retries() {
+    let cluster = cluster(1);
+    let keys: Vec<_> = (0..12).map(|number| number.to_string()).collect();
+    let records: Vec<_> = keys
+        .iter()
+        .map(|key| (Some(&**key), Some("poll")))
+        .collect();
+    produce(&cluster, &records).await;
+    let builder = builder(&cluster)
+        .room(Room::records(20))
+        .retries(u32::MAX)
+        .exhausted(Exhausted::Skip);
+    let delayed = Arc::new(AtomicUsize::new(0));
+    let of_run = Arc::clone(&delayed);
+    let run = run(builder, move |record: Record| {
+        let verdict = match (record.attempt(), &*text(record.payload())) {
+            (1, "poll") => Verdict::Retry("no"),
+            (_, "poll") => {
+                of_run.fetch_add(1, Ordering::SeqCst);
+                Verdict::Ok(Outcome::Later(Duration::from_secs(3600)))
+            }
+            (_, "fails") => Verdict::Retry("no"),
+            _ => Verdict::Ok(Outcome::Done),
+        };
+        async move { verdict }
+    });
+    until("all are delayed", || delayed.load(Ordering::SeqCst) == 12).await;
+    let status = || run.consumer.status();
+    produce(&cluster, &[(Some("a"), Some("fails"))]).await;
+    until("it has failed", || status().retries > 12).await;
+    produce(&cluster, &[(Some("b"), Some("good"))]).await;
+    until("a success", || status().finished == 1).await;
+    let retries = status().retries;
+    until("more retries", || {
+        status().retries > retries + 20 || status().skipped > 0
+    })
+    .await;
+    assert_eq!(status().skipped, 0);
+    run.end().await.expect("no error");
 }

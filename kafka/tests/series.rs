@@ -36,8 +36,8 @@ impl Recorder for Sums {
         Counter::from_arc(self.of(key.name()))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.of(key.name()))
     }
 
     fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
@@ -69,4 +69,10 @@ async fn what_is_counted_last_is_in_the_series_when_the_run_ends() {
         sum.load(Ordering::SeqCst)
     });
     assert_eq!(counted, [1, 2]);
+    // The offsets stay, as those of a partition that others have.
+    let shown = ["base_offset", "committed_offset", "records", "failing"].map(|name| {
+        let value = sums.of(&format!("keyqueue_kafka_{name}"));
+        f64::from_bits(value.load(Ordering::SeqCst))
+    });
+    assert_eq!(shown, [1.0, 1.0, 0.0, 0.0]);
 }

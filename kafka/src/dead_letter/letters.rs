@@ -16,8 +16,9 @@
 //!
 //! If the reply to the commit is lost, the log has both or none of them, and the next look says which.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -97,8 +98,8 @@ pub(crate) struct State {
     found: u64,
     /// At least those of the open letters.
     bytes: usize,
-    /// Whether there were too many of them.
-    left_out: bool,
+    /// Hashes of the names of those that were left out, as there were too many, and have no mark.
+    left_out: HashSet<u64>,
     /// When the last look ended, and how.
     looked: Option<(Instant, Result<(), KafkaError>)>,
 }
@@ -272,11 +273,7 @@ impl Letters {
         state: &mut State,
         producer: Option<&BaseProducer<Deliveries>>,
     ) -> Result<(), KafkaError> {
-        if state.left_out && state.open.is_empty() {
-            // Those that were left out are read again.
-            state.next.clear();
-            (state.left_out, state.bytes) = (false, 0);
-        }
+        state.begin();
         let client: BaseConsumer = self.reading.create()?;
         let metadata = client.fetch_metadata(Some(&self.topic), PATIENCE)?;
         if let Some(error) = metadata.topics().iter().find_map(MetadataTopic::error) {
@@ -353,7 +350,9 @@ impl Letters {
         };
         let number = |name| text(name).and_then(|text| text.parse().ok());
         let Some(topic) = text(TOPIC) else {
-            text(LETTER).map(|name| state.open.remove(name));
+            if let Some(name) = text(LETTER) {
+                state.mark(name);
+            }
             return;
         };
         let (Some(partition), Some(offset)) = (number(PARTITION), number(OFFSET)) else {
@@ -375,7 +374,7 @@ impl Letters {
         );
         let letter = Letter {
             number: state.found,
-            name: name.clone(),
+            name,
             place: Place {
                 topic: topic.into(),
                 partition: i32::try_from(partition).unwrap_or(-1),
@@ -391,11 +390,7 @@ impl Letters {
             offset: place.1,
             headers,
         };
-        state.bytes += letter.bytes();
-        state.open.insert(name, Arc::new(letter));
-        if state.open.len() > MOST || state.bytes > BYTES {
-            state.leave_out();
-        }
+        state.add(letter);
     }
 }
 
@@ -429,6 +424,29 @@ impl Letter {
 }
 
 impl State {
+    /// Begins a look: once no letter is open, those that were left out are read again.
+    fn begin(&mut self) {
+        if self.open.is_empty() && !self.left_out.is_empty() {
+            self.next.clear();
+            self.left_out.clear();
+        }
+    }
+
+    fn add(&mut self, letter: Letter) {
+        self.bytes += letter.bytes();
+        self.open.insert(letter.name.clone(), Arc::new(letter));
+        if self.open.len() > MOST || self.bytes > BYTES {
+            self.leave_out();
+        }
+    }
+
+    /// Notes that this letter has a mark.
+    fn mark(&mut self, name: &str) {
+        if self.open.remove(name).is_none() {
+            self.left_out.remove(&hash(name));
+        }
+    }
+
     /// Forgets the oldest, a tenth more than has to be.
     fn leave_out(&mut self) {
         let mut all: Vec<_> = self
@@ -437,15 +455,28 @@ impl State {
             .map(|of| (of.number, of.bytes()))
             .collect();
         all.sort_unstable();
-        (self.left_out, self.bytes) = (true, 0);
+        self.bytes = 0;
         let newest = all.iter().rev().take(MOST / 10 * 9);
         let kept = newest.take_while(|(_, bytes)| {
             self.bytes += bytes;
             self.bytes <= BYTES / 10 * 9
         });
         let first = kept.last().map_or(u64::MAX, |(number, _)| *number);
-        self.open.retain(|_, letter| letter.number >= first);
+        let left_out = &mut self.left_out;
+        self.open.retain(|name, letter| {
+            let is_kept = letter.number >= first;
+            if !is_kept {
+                left_out.insert(hash(name));
+            }
+            is_kept
+        });
     }
+}
+
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl fmt::Debug for Letters {
@@ -454,5 +485,49 @@ impl fmt::Debug for Letters {
             .field("topic", &self.topic)
             .field("group", &self.group)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // R8
+    fn letters_are_read_again_if_some_were_left_out_that_have_no_mark() {
+        let count = MOST as u64 + 200;
+        for (without_mark, reads_again) in [(None, false), (Some(1), true)] {
+            let mut state = State::default();
+            state.next.insert(0, 7);
+            for number in 1..=count {
+                state.add(Letter {
+                    number,
+                    name: number.to_string(),
+                    place: Place {
+                        topic: "topic".into(),
+                        partition: 0,
+                        offset: 0,
+                    },
+                    key: None,
+                    payload: None,
+                    error: String::new(),
+                    attempts: 1,
+                    first: SystemTime::UNIX_EPOCH,
+                    last: SystemTime::UNIX_EPOCH,
+                    partition: 0,
+                    offset: 0,
+                    headers: Box::default(),
+                });
+            }
+            assert!(state.open.len() <= MOST && state.open.contains_key(&count.to_string()));
+            let marked = (1..=count).filter(|number| Some(*number) != without_mark);
+            marked.for_each(|number| state.mark(&number.to_string()));
+            assert!(state.open.is_empty());
+            state.begin();
+            assert_eq!(state.next.is_empty(), reads_again, "{without_mark:?}");
+            // Once.
+            state.next.insert(0, 7);
+            state.begin();
+            assert!(!state.next.is_empty());
+        }
     }
 }

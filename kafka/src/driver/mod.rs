@@ -12,7 +12,7 @@
 //!     the assignment is lost --> nothing begins, what runs is cancelled, nothing is committed --> unassign
 //!     the group assigns before that, or an eager one on top of what there is --> what there is counts as lost
 //!     the signal           --> as a revocation of all, within the grace --> close
-//!     a fatal error        --> nothing begins, what runs is cancelled, nothing is committed --> the error
+//!     a fatal error, a panic --> nothing begins, what runs is cancelled, nothing is committed --> the error
 //!     the end              --> what the group wants is replied to by the close, and not before
 //! ```
 //!
@@ -43,7 +43,7 @@ use crate::clerk::{Clerk, Job, Reply};
 use crate::client::{Client, Context, Event};
 use crate::shared::Shared;
 use crate::tenure::Tenure;
-use crate::{Ended, Error, Status, lock};
+use crate::{Ended, Error, Status, caught, lock};
 use rebalance::{Leaving, Rebalancing};
 use unread::Unread;
 
@@ -134,23 +134,14 @@ impl Driver {
         })
     }
 
-    /// Runs until the stop, or a fatal error.
+    /// Runs until the stop, a fatal error, or a panic, as of a subscriber of `tracing`. It does not panic itself.
     pub(crate) fn run(&mut self) -> Result<Ended, Error> {
         self.shared.bell.answer();
-        let ended = loop {
-            self.shared.bell.clear();
-            match self.turn() {
-                Ok(Turn::Busy) => {}
-                Ok(Turn::Idle) => self
-                    .shared
-                    .bell
-                    .wait(DOZE.min(self.shared.settings.commit_every)),
-                // All queues are full. A wake-up for each record that ends would cost more than this.
-                Ok(Turn::Full) => self.shared.bell.wait(Duration::from_millis(1)),
-                Ok(Turn::Ended(ended)) => break Ok(ended),
-                Err(error) => break Err(error),
-            }
-        };
+        let ended = caught(|| self.turns()).unwrap_or_else(|message| {
+            // Perhaps the group waits for a reply.
+            self.rebalancing = Rebalancing::Loading(None, Vec::new());
+            Err(Error::panicked(message))
+        });
         if ended.is_err() {
             let tenures = || self.partitions.values().map(|assigned| &assigned.tenure);
             // First all: what is cancelled lets others begin.
@@ -158,16 +149,32 @@ impl Driver {
             tenures().for_each(|tenure| {
                 tenure.cancel();
                 // It and its records hold each other.
-                self.forget(tenure);
+                _ = caught(|| self.forget(tenure));
             });
         }
-        self.close();
+        _ = caught(|| self.close());
         lock(&self.shared.tenures).clear();
         lock(&self.shared.unread).clear();
         // What was counted since the last report. The partitions have shown that they are gone.
-        Status::of(&self.shared, Instant::now()).show(&self.shared);
+        _ = caught(|| Status::of(&self.shared, Instant::now()).show(&self.shared));
         // The last reference to the client leaves the group, once those of the queues and of the clerk are dropped.
         ended
+    }
+
+    fn turns(&mut self) -> Result<Ended, Error> {
+        loop {
+            self.shared.bell.clear();
+            match self.turn()? {
+                Turn::Busy => {}
+                Turn::Idle => self
+                    .shared
+                    .bell
+                    .wait(DOZE.min(self.shared.settings.commit_every)),
+                // All queues are full. A wake-up for each record that ends would cost more than this.
+                Turn::Full => self.shared.bell.wait(Duration::from_millis(1)),
+                Turn::Ended(ended) => return Ok(ended),
+            }
+        }
     }
 
     /// Gives all partitions back. The client closes when it is dropped.
@@ -200,6 +207,7 @@ impl Driver {
                 Reply::Loaded(id, loaded) => self.loaded(id, loaded)?,
                 Reply::Committed(Some(id), failed) => self.note_committed(id, failed),
                 Reply::Committed(None, _) => self.is_committing = false,
+                Reply::Panicked(message) => return Err(Error::panicked(message)),
             }
         }
         if self.leaving.is_none()

@@ -413,8 +413,8 @@ impl Driver {
     /// Takes the records of a tenure that has ended out of the queue, so that they need no memory until their keys' turns, and has the
     /// limiter forget those that have failed: others finish them.
     pub(super) fn forget(&self, tenure: &Tenure) {
+        let last = PartitionStatus::of(tenure, Duration::MAX, Instant::now());
         let held = tenure.clear();
-        PartitionStatus::show_gone(tenure, &self.shared.settings.group);
         self.shared.counts.discarded.add(held.len() as u64);
         for record in held {
             if record.is_troubled() {
@@ -424,6 +424,7 @@ impl Driver {
                 .queue
                 .remove(&self.shared.settings.order.key(&record));
         }
+        last.show_gone(&self.shared.settings.group);
     }
 
     /// Begins the end.

@@ -20,10 +20,10 @@ impl Failing {
         self.successes > since
     }
 
-    /// Notes that a record of this key has succeeded.
-    pub(super) fn succeed(&mut self, key: &Key) {
+    /// Notes that a record of this key has succeeded, or was delayed.
+    pub(super) fn succeed(&mut self, key: &Key, is_done: bool) {
         self.since.remove(key);
-        self.successes += 1;
+        self.successes += u64::from(is_done);
     }
 
     pub(super) fn has(&self, key: &Key) -> bool {

@@ -229,8 +229,9 @@ fn a_log_that_begins_below_the_offset_is_read_from_there() {
     for offset in 0..3 {
         assert_eq!(tenure.begin_one(&record(&tenure, offset, 1)), Intake::New);
     }
-    let snapshot = tenure.snapshot(Metadata::default(), true, false);
-    assert!(snapshot.is_none_or(|snapshot| snapshot.offset == 0));
+    let snapshot = tenure.snapshot(Metadata::default(), true, true);
+    let snapshot = snapshot.expect("it is a renewal");
+    assert_eq!((snapshot.offset, &*snapshot.written.text), (0, ""));
 }
 
 #[test] // R1
@@ -334,8 +335,27 @@ fn a_record_that_is_larger_than_half_of_the_bytes_is_no_crowd() {
         let key = &keys[fails];
         tenure.failed(key.clone());
         tenure.look_at_failing(&order, 3, 0);
-        tenure.succeeded(&records[0], &order);
+        tenure.succeeded(&records[0], &order, true);
         tenure.failed(key.clone())
     };
     assert_eq!([1, 2].map(is_crowd), [false, true]);
+}
+
+#[test] // R5
+fn a_key_that_is_delayed_on_purpose_does_not_fail_and_has_not_succeeded() {
+    let tenure = tenure(false, Some(0), None);
+    let records: Vec<_> = (0..3).map(|offset| record(&tenure, offset, 1)).collect();
+    tenure.begin(&records);
+    let order = OrderBy::by(|record| Some(record.offset().to_string().into_bytes()));
+    let keys: Vec<_> = records.iter().map(|record| order.key(record)).collect();
+    let fails = |key: usize, most| {
+        tenure.failed(keys[key].clone());
+        tenure.look_at_failing(&order, most, usize::MAX);
+        tenure.failed(keys[key].clone())
+    };
+    assert!(!fails(0, 0) && !fails(1, 0));
+    tenure.succeeded(&records[0], &order, false);
+    assert!(!fails(1, 0));
+    tenure.succeeded(&records[2], &order, true);
+    assert!(fails(1, 0) && !fails(1, 1));
 }

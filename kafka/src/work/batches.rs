@@ -21,11 +21,11 @@ use futures_util::future::{join_all, select_all};
 use keyqueue::worker::{IntoVerdicts, Outcome, Verdict};
 
 use super::{Broken, Next, bury, settle, texts, watched};
-use crate::Record;
 use crate::key::Job;
 use crate::record::Inner;
 use crate::shared::Shared;
 use crate::tenure::{Running, Tenure};
+use crate::{Record, caught};
 
 /// A record, and the index of the job that it is of.
 type One = (usize, Arc<Inner>);
@@ -160,7 +160,9 @@ async fn try_part<F, R>(
         Ok(each) => each.into_iter().map(Ok).collect(),
         Err(said) if part.len() == 1 => vec![said],
         Err(_) => {
-            tracing::debug!(target: "keyqueue_kafka", records = part.len(), "a batch failed as a whole");
+            _ = caught(|| {
+                tracing::debug!(target: "keyqueue_kafka", records = part.len(), "a batch failed as a whole");
+            });
             let second = part.split_off(part.len() / 2);
             parts.extend([second, part.clone()]);
             return;

@@ -17,7 +17,6 @@
 
 pub(crate) mod batches;
 
-use std::any::Any;
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -29,18 +28,19 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 
-use crate::Record;
 use crate::config::Exhausted;
 use crate::key::Job;
 use crate::record::{Inner, Trouble};
 use crate::shared::Shared;
 use crate::tenure::{Running, Tenure};
+use crate::{Record, caught, message};
 
 /// The records of a key that are handled before others have their turn.
 pub(crate) const TURN: usize = 64;
 /// After which time it is looked again what has become of a letter on its way.
 const LOOK: Duration = Duration::from_secs(1);
-/// The characters of an error that are kept: those of a letter have to fit in a message.
+/// The characters of an error that are kept while its record is retried, and in its letter, where they have to fit in a message.
+const SHORT: usize = 512;
 const TEXT: usize = 8192;
 
 /// What becomes of a record.
@@ -123,15 +123,22 @@ async fn settle(
         return Next::Gone;
     }
     let mut trouble = record.trouble().unwrap_or_else(Trouble::none);
-    trouble.attempts += 1;
-    trouble.error = error.chars().take(TEXT).collect();
     trouble.last = SystemTime::now();
+    if trouble.attempts == 0 {
+        trouble.first = trouble.last;
+    }
+    trouble.attempts += 1;
     let key = shared.settings.order.key(record);
     let is_crowded = record.tenure.failed(key);
     let is_last = is_hopeless || is_crowded || trouble.attempts > shared.settings.retries;
     trouble.is_dead = is_last && shared.exhausted(record) != Exhausted::Block;
+    let most = if trouble.is_dead { TEXT } else { SHORT };
+    trouble.error = error.chars().take(most).collect();
     let (at, is_dead) = (record.place(), trouble.is_dead);
-    tracing::warn!(target: "keyqueue_kafka", topic = &*at.topic, partition = at.partition, offset = at.offset, attempts = trouble.attempts, is_dead, is_crowded, error = trouble.error, "a record failed");
+    // If it panics, the attempt counts all the same.
+    _ = caught(|| {
+        tracing::warn!(target: "keyqueue_kafka", topic = &*at.topic, partition = at.partition, offset = at.offset, attempts = trouble.attempts, is_dead, is_crowded, error = trouble.error, "a record failed");
+    });
     record.fail(trouble);
     if is_dead {
         return bury(shared, record).await;
@@ -142,17 +149,19 @@ async fn settle(
 }
 
 fn succeed(shared: &Shared, record: &Arc<Inner>, outcome: Outcome) -> Next {
+    let order = &shared.settings.order;
     let delay = match outcome {
         Outcome::RequeueAfter(delay) | Outcome::Later(delay) | Outcome::HoldGroup(delay) => delay,
         Outcome::RequeueRateLimited => backoff(shared, record),
         // `Done`, and what later versions have.
         _ => {
-            record.tenure.succeeded(record, &shared.settings.order);
+            record.tenure.succeeded(record, order, true);
             finish(shared, record);
             shared.counts.finished.add(1);
             return Next::Gone;
         }
     };
+    record.tenure.succeeded(record, order, false);
     let mut trouble = record.trouble().unwrap_or_else(Trouble::none);
     trouble.last = SystemTime::now();
     if let Outcome::RequeueAfter(_) = outcome {
@@ -253,13 +262,13 @@ fn finish(shared: &Shared, record: &Inner) {
 /// The limiter's delay. It is user code: if it panics, a second.
 fn backoff(shared: &Shared, record: &Inner) -> Duration {
     let when = || shared.settings.backoff.when(&record.place());
-    std::panic::catch_unwind(AssertUnwindSafe(when)).unwrap_or(Duration::from_secs(1))
+    caught(when).unwrap_or(Duration::from_secs(1))
 }
 
 /// Tells the limiter that the record has no failures any more. It may panic, too.
 pub(crate) fn forget(shared: &Shared, record: &Inner) {
     let forget = || shared.settings.backoff.forget(&record.place());
-    _ = std::panic::catch_unwind(AssertUnwindSafe(forget));
+    _ = caught(forget);
 }
 
 /// Polls a call until it is ready, panics, or is cancelled.
@@ -282,10 +291,4 @@ fn texts<E: Display>(verdict: Verdict<E>) -> Verdict<String> {
         // A verdict of a later version of keyqueue.
         _ => Verdict::Retry("an unknown verdict".to_owned()),
     }
-}
-
-fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string));
-    text.unwrap_or_else(|| "with a value that is no text".to_owned())
 }
