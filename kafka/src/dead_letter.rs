@@ -9,14 +9,16 @@
 //! [`Consumer::dead_letters`](crate::Consumer::dead_letters) reads the letters, and puts them back.
 
 mod letters;
+mod open;
 
 use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-pub(crate) use letters::State as Read;
-pub use letters::{Letter, Letters};
+pub use letters::Letters;
+pub use open::Letter;
+pub(crate) use open::State as Read;
 
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
