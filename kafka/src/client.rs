@@ -14,7 +14,7 @@ use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::types::RDKafkaRespErr;
 
 use crate::bell::Bell;
-use crate::lock;
+use crate::{caught, lock};
 
 pub(crate) type Client = BaseConsumer<Context>;
 
@@ -69,11 +69,10 @@ impl Errors {
             *last = Some(error.clone());
             is_quiet
         };
-        if is_quiet {
-            tracing::debug!(target: "keyqueue_kafka", error, "the client reports an error");
-        } else {
-            tracing::warn!(target: "keyqueue_kafka", error, "the client reports an error");
-        }
+        _ = caught(|| match is_quiet {
+            true => tracing::debug!(target: "keyqueue_kafka", error, "the client reports an error"),
+            false => tracing::warn!(target: "keyqueue_kafka", error, "the client reports an error"),
+        });
     }
 
     pub(crate) fn last(&self) -> Option<String> {
@@ -92,18 +91,39 @@ impl Context {
     }
 }
 
+/// Tells what librdkafka logs. A subscriber that panics breaks nothing off: neither the close of a client nor the thread that polls a producer.
+pub(crate) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    _ = caught(|| match level {
+        RDKafkaLogLevel::Debug => tracing::debug!(target: "librdkafka", facility, "{message}"),
+        RDKafkaLogLevel::Info | RDKafkaLogLevel::Notice => {
+            tracing::info!(target: "librdkafka", facility, "{message}");
+        }
+        RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", facility, "{message}"),
+        _ => tracing::error!(target: "librdkafka", facility, "{message}"),
+    });
+}
+
+/// The context of the producer of dead letters.
+#[derive(Clone)]
+pub(crate) struct Logs;
+
+impl ClientContext for Logs {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        log(
+            RDKafkaLogLevel::Warning,
+            "ERROR",
+            &format!("{error}: {reason}"),
+        );
+    }
+}
+
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        match level {
-            RDKafkaLogLevel::Debug => tracing::debug!(target: "librdkafka", facility, "{message}"),
-            RDKafkaLogLevel::Info | RDKafkaLogLevel::Notice => {
-                tracing::info!(target: "librdkafka", facility, "{message}");
-            }
-            RDKafkaLogLevel::Warning => {
-                tracing::warn!(target: "librdkafka", facility, "{message}");
-            }
-            _ => tracing::error!(target: "librdkafka", facility, "{message}"),
-        }
+        log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -126,7 +146,9 @@ impl ConsumerContext for Context {
                 _ => client.unassign(),
             };
             if let Err(error) = unassigned {
-                tracing::debug!(target: "keyqueue_kafka", %error, "the client does not unassign");
+                _ = caught(|| {
+                    tracing::debug!(target: "keyqueue_kafka", %error, "the client does not unassign");
+                });
             }
             return;
         }

@@ -27,6 +27,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::client::Logs;
 use crate::record::{Inner, Trouble};
 use crate::{Error, lock};
 
@@ -59,7 +60,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Writer {
     client: ClientConfig,
     /// And when it was made.
-    producer: Mutex<(FutureProducer, Instant)>,
+    producer: Mutex<(FutureProducer<Logs>, Instant)>,
     /// Has another reference for each letter on its way that has taken longer than `PROMPT`: while there are some, no worker waits for
     /// others.
     late: Arc<()>,
@@ -69,7 +70,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(client: &ClientConfig, topic: &str, group: &str) -> Result<Self, Error> {
-        let producer = client.create();
+        let producer = client.create_with_context(Logs);
         let producer = producer.map_err(Error::client("creating the producer of dead letters"))?;
         Ok(Writer {
             client: client.clone(),
@@ -81,14 +82,14 @@ impl Writer {
     }
 
     /// The producer. One that has had a fatal error writes nothing any more: then another one, each second at most.
-    fn producer(&self) -> Result<FutureProducer, KafkaError> {
+    fn producer(&self) -> Result<FutureProducer<Logs>, KafkaError> {
         let (producer, made) = &mut *lock(&self.producer);
         if let Some((code, _)) = producer.client().fatal_error() {
             if made.elapsed() < PAUSE {
                 return Err(KafkaError::MessageProduction(code));
             }
             *made = Instant::now();
-            let failed = mem::replace(producer, self.client.create()?);
+            let failed = mem::replace(producer, self.client.create_with_context(Logs)?);
             drop_apart(failed);
         }
         Ok(producer.clone())
@@ -149,6 +150,6 @@ impl Writer {
 }
 
 /// Drops a producer, perhaps the last of its kind, which waits for its threads.
-fn drop_apart(producer: FutureProducer) {
+fn drop_apart(producer: FutureProducer<Logs>) {
     tokio::task::spawn_blocking(|| drop(producer));
 }

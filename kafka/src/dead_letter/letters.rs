@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Header as Of, Message, OwnedHeaders};
@@ -33,7 +34,7 @@ use super::open::{Letter, State};
 use super::{ATTEMPTS, ERROR, FIRST, GROUP, LAST, LETTER, OFFSET, PARTITION, TOPIC};
 use crate::config::{Builder, Place};
 use crate::record::Header;
-use crate::{Error, lock, native};
+use crate::{Error, client, lock, native};
 
 /// The offsets at the end of each partition that are read.
 const LAST_OFFSETS: i64 = 10_000;
@@ -136,17 +137,17 @@ impl Letters {
         is_put_back: bool,
         doing: &'static str,
     ) -> Result<Vec<bool>, Error> {
-        let client = || Error::client(doing);
+        let refused = || Error::client(doing);
         let state = &mut *lock(&self.state);
-        let producer = self.begin(state).map_err(client())?;
+        let producer = self.begin(state).map_err(refused())?;
         let written = self.write(&producer, state, numbers, is_put_back);
-        let ended = written.map_err(client()).and_then(|ended| {
-            producer.flush(PATIENCE).map_err(client())?;
+        let ended = written.map_err(refused()).and_then(|ended| {
+            producer.flush(PATIENCE).map_err(refused())?;
             // Ordering: Relaxed; the thread that flushes is told.
             let has_failed = producer.context().0.load(Ordering::Relaxed);
             let committed = producer.commit_transaction(PATIENCE);
             committed.map_err(|error| match has_failed {
-                true => client()(error),
+                true => refused()(error),
                 false => Error::Unconfirmed {
                     doing: doing.into(),
                     source: error.into(),
@@ -261,11 +262,11 @@ impl Letters {
             let next = state.next.entry(id).or_insert(high - LAST_OFFSETS);
             // A shorter log is another one. Of letters that retention has passed the marks may be gone, too.
             let is_other = *next > high;
-            let is_there = |letter: &Letter| !is_other && letter.offset >= low;
-            (state.open).retain(|_, letter| letter.partition != id || is_there(letter));
             *next = if is_other { low } else { low.max(*next) };
-            if *next < high {
-                list.add_partition_offset(&self.topic, id, Offset::Offset(*next))?;
+            let next = *next;
+            state.forget(id, if is_other { i64::MAX } else { low });
+            if next < high {
+                list.add_partition_offset(&self.topic, id, Offset::Offset(next))?;
                 left.insert(id);
             }
         }
@@ -349,7 +350,11 @@ impl Letters {
 #[derive(Default)]
 struct Deliveries(AtomicBool);
 
-impl ClientContext for Deliveries {}
+impl ClientContext for Deliveries {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        client::log(level, facility, message);
+    }
+}
 
 impl ProducerContext for Deliveries {
     type DeliveryOpaque = ();

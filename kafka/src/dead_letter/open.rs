@@ -1,6 +1,6 @@
 //! The letters in memory.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::sync::Arc;
@@ -56,8 +56,8 @@ pub(crate) struct State {
     pub(super) found: u64,
     /// At least those of the open letters.
     bytes: usize,
-    /// Hashes of the names of those that were left out, as there were too many, and have no mark.
-    left_out: HashSet<u64>,
+    /// Where those are that were left out, as there were too many, and have no mark; by a hash of their names.
+    left_out: HashMap<u64, (i32, i64)>,
     /// When the last look ended, and how.
     pub(super) looked: Option<(Instant, Result<(), KafkaError>)>,
 }
@@ -80,8 +80,7 @@ impl State {
     /// Begins a look: once no letter is open, those that were left out are read again.
     pub(super) fn begin(&mut self) {
         if self.open.is_empty() && !self.left_out.is_empty() {
-            self.next.clear();
-            self.left_out.clear();
+            (self.next, self.left_out, self.bytes) = Default::default();
         }
     }
 
@@ -91,6 +90,14 @@ impl State {
         if self.open.len() > MOST || self.bytes > BYTES {
             self.leave_out();
         }
+    }
+
+    /// Forgets the letters of a partition that are not there any more: those below this offset.
+    pub(super) fn forget(&mut self, partition: i32, below: i64) {
+        let is_there = |at: (i32, i64)| at.0 != partition || at.1 >= below;
+        let letters = &mut self.open;
+        letters.retain(|_, letter| is_there((letter.partition, letter.offset)));
+        self.left_out.retain(|_, at| is_there(*at));
     }
 
     /// Notes that this letter has a mark.
@@ -119,7 +126,7 @@ impl State {
         self.open.retain(|name, letter| {
             let is_kept = letter.number >= first;
             if !is_kept {
-                left_out.insert(hash(name));
+                left_out.insert(hash(name), (letter.partition, letter.offset));
             }
             is_kept
         });
@@ -173,5 +180,18 @@ mod tests {
             state.begin();
             assert!(!state.next.is_empty());
         }
+    }
+
+    #[test] // R8
+    fn letters_that_were_left_out_are_forgotten_with_their_log() {
+        let mut state = State::default();
+        state.left_out.insert(1, (0, 6));
+        state.left_out.insert(2, (1, 6));
+        state.next.insert(0, 9);
+        state.forget(0, 7);
+        assert_eq!(state.left_out.len(), 1);
+        state.forget(1, 7);
+        state.begin();
+        assert!(!state.next.is_empty(), "there is nothing to read again");
     }
 }

@@ -146,11 +146,14 @@ impl Driver {
             let tenures = || self.partitions.values().map(|assigned| &assigned.tenure);
             // First all: what is cancelled lets others begin.
             tenures().for_each(|tenure| tenure.revoke());
-            tenures().for_each(|tenure| {
-                tenure.cancel();
-                // It and its records hold each other.
-                _ = caught(|| self.forget(tenure));
-            });
+            tenures().for_each(|tenure| tenure.cancel());
+            // What runs ends at its next await point. Then the group may have others handle it.
+            let end = Instant::now() + rebalance::NOTICE;
+            while tenures().any(|tenure| tenure.running() > 0) && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Each and its records hold each other.
+            tenures().for_each(|tenure| _ = caught(|| self.forget(tenure)));
         }
         _ = caught(|| self.close());
         lock(&self.shared.tenures).clear();

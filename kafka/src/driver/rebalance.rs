@@ -19,7 +19,7 @@ use crate::{Ended, Error, PartitionStatus, lock, work};
 /// How long the last commit of a tenure is tried, beyond the limit of its revocation. It is not waited for longer.
 const COMMIT: Duration = Duration::from_secs(10);
 /// How long what is cancelled may take to notice.
-const NOTICE: Duration = Duration::from_millis(200);
+pub(super) const NOTICE: Duration = Duration::from_millis(200);
 /// How long after a failure what is committed is asked for again.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
 
