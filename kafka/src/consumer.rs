@@ -86,7 +86,9 @@ impl Consumer {
     }
 
     /// Joins the group, and handles records until `signal` is ready. Then no other record begins; what runs may take until the
-    /// end of `grace`; what is finished is committed; and the group is left, in the background if brokers do not reply.
+    /// end of `grace`, also if the group wants its partition back meanwhile and waits for that; what is finished is committed; and the
+    /// group is left, in the background if brokers do not reply. With the 10 s that the last commit is tried for, `grace` must be less than
+    /// `max.poll.interval.ms` (five minutes): brokers may remove a member that takes longer, and others begin while its handlers run.
     ///
     /// `f` is called by [`concurrency`](Builder::concurrency) tasks of the tokio runtime that runs this. It returns `()`, a `Result`, an
     /// [`Outcome`](crate::Outcome) or a [`Verdict`](crate::Verdict):

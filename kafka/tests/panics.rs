@@ -11,6 +11,7 @@ use std::time::Duration;
 use common::{Counted, builder, cluster, is_committed, produce, run, run_batches, until};
 use keyqueue_kafka::{Exhausted, Verdict};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tokio::time::timeout;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span, subscriber};
 
@@ -97,7 +98,8 @@ async fn a_subscriber_that_panics_ends_the_run_and_leaves_the_group() {
                 std::future::pending::<()>().await;
             }
         });
-        let error = run.ended().await.expect_err("a panic");
+        let ended = timeout(Duration::from_secs(60) * rig::patience(), run.ended()).await;
+        let error = ended.expect("the end").expect_err("a panic");
         let text = format!("{error}: {:?}", std::error::Error::source(&error));
         assert!(text.contains("the output is closed"), "{message}: {text}");
         until("what ran is cancelled", || now.load(Ordering::SeqCst) == 0).await;
