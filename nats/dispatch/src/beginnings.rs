@@ -10,15 +10,15 @@ use anyhow::{Context, Result};
 use crate::check::{Disturbed, logs};
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Beginning {
-    pub at: u64,
-    pub partition: u64,
-    pub epoch: u64,
-    pub replica: String,
+pub(crate) struct Beginning {
+    pub(crate) at: u64,
+    pub(crate) partition: u64,
+    pub(crate) epoch: u64,
+    pub(crate) replica: String,
 }
 
 /// Reads the logs of the replicas.
-pub fn read(directory: &Path) -> Result<Vec<Beginning>> {
+pub(crate) fn read(directory: &Path) -> Result<Vec<Beginning>> {
     let mut beginnings = Vec::new();
     for (replica, log) in logs(directory)? {
         for line in log.lines().filter(|line| !line.starts_with("heard ")) {

@@ -7,7 +7,7 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use keyqueue_nats::Coalesce;
 
 use crate::beginnings::{self, threads};
