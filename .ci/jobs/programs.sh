@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The packages with servers, the soak and the comparison:
-# .ci/jobs/programs.sh build|doctests|nats|dispatch|nats-long|kafka|kube|board|browser|soak|compare|apiserver.
+# .ci/jobs/programs.sh build|doctests|nats|dispatch|nats-long|kafka|ledger|kube|board|browser|soak|compare|apiserver.
 #
 # `build` builds their tests and programs with one call, so that each dependency is compiled once, and by Clippy, which lints what it
 # compiles: to lint them apart would compile the dependencies' metadata again. It installs the servers, too. The others run what it has
@@ -102,6 +102,10 @@ kafka)
     # They wait for time-outs of brokers more than for processors.
     all <<'END'
 run keyqueue-kafka test * --test-threads 4
+END
+    ;;
+ledger)
+    all <<'END'
 run ledger test *
 run ledger bin ledger run
 END
