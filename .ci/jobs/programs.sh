@@ -100,9 +100,7 @@ END
     ;;
 kafka)
     # They wait for time-outs of brokers more than for processors.
-    all <<'END'
-run keyqueue-kafka test * --test-threads 4
-END
+    run keyqueue-kafka test '*' --test-threads 4
     ;;
 ledger)
     all <<'END'

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{
-    Knows, Notes, builder, cluster, coordinate, create, has_partitions, is_finished, produce, run,
-    two_brokers, until,
+    Cluster, Knows, Notes, Run, builder, cluster, coordinate, create, has_partitions, is_finished,
+    produce, run, two_brokers, until,
 };
 use futures_util::future::join_all;
 use keyqueue::limiter::RateLimiter;
@@ -37,6 +37,18 @@ fn seen(letters: &Letters) -> Vec<String> {
 /// Waits for the brokers in a thread that may block.
 async fn blocking<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(f).await.expect("no panic")
+}
+
+/// A run that has given one record up.
+async fn one_letter() -> (Cluster, Run, Arc<Letters>) {
+    let cluster = cluster(1);
+    cluster.create_topic("dead", 1, 1).expect("a topic");
+    produce(&cluster, &[(Some("a"), Some("1"))]).await;
+    let settings = builder(&cluster).dead_letters("dead");
+    let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
+    until("a letter", || run.consumer.status().dead_letters == 1).await;
+    let letters = Arc::new(run.consumer.dead_letters().expect("there is a topic"));
+    (cluster, run, letters)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
@@ -205,13 +217,7 @@ async fn a_record_fails_first_when_its_handler_says_so_and_not_when_that_delays_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
 async fn letters_are_read_after_an_outage_of_their_brokers() {
-    let cluster = cluster(1);
-    cluster.create_topic("dead", 1, 1).expect("a topic");
-    produce(&cluster, &[(Some("a"), Some("1"))]).await;
-    let settings = builder(&cluster).dead_letters("dead");
-    let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
-    until("a letter", || run.consumer.status().dead_letters == 1).await;
-    let letters = Arc::new(run.consumer.dead_letters().expect("there is a topic"));
+    let (cluster, run, letters) = one_letter().await;
     let seen = async || {
         let letters = Arc::clone(&letters);
         blocking(move || seen(&letters)).await.len()
@@ -239,13 +245,7 @@ async fn letters_are_read_after_an_outage_of_their_brokers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
 async fn a_topic_that_brokers_refuse_is_no_topic_without_letters() {
-    let cluster = cluster(1);
-    cluster.create_topic("dead", 1, 1).expect("a topic");
-    produce(&cluster, &[(Some("a"), Some("1"))]).await;
-    let settings = builder(&cluster).dead_letters("dead");
-    let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
-    until("a letter", || run.consumer.status().dead_letters == 1).await;
-    let letters = Arc::new(run.consumer.dead_letters().expect("there is a topic"));
+    let (cluster, run, letters) = one_letter().await;
     run.end().await.expect("an end");
     let look = async |error| {
         cluster.topic_error("dead", error).expect("a topic");
@@ -282,13 +282,7 @@ async fn a_topic_that_brokers_refuse_is_no_topic_without_letters() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
 async fn only_a_letter_whose_commit_was_asked_for_is_perhaps_put_back() {
-    let cluster = cluster(1);
-    cluster.create_topic("dead", 1, 1).expect("a topic");
-    produce(&cluster, &[(Some("a"), Some("1"))]).await;
-    let settings = builder(&cluster).dead_letters("dead");
-    let run = run(settings, |_| async { Verdict::<_>::GiveUp("no") });
-    until("a letter", || run.consumer.status().dead_letters == 1).await;
-    let letters = Arc::new(run.consumer.dead_letters().expect("there is a topic"));
+    let (cluster, run, letters) = one_letter().await;
     run.end().await.expect("an end");
     assert_eq!(seen(&letters).len(), 1);
     for (step, is_unconfirmed) in [

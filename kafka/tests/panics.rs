@@ -1,4 +1,4 @@
-//! A subscriber of `tracing` that panics: in a process of its own, as it is that of all.
+//! A subscriber of `tracing` that panics. It is that of the whole process, so these tests have a program of their own.
 
 mod common;
 

@@ -115,9 +115,9 @@ impl Letters {
     ///
     /// # Errors
     ///
-    /// [`Error::Client`]: the brokers do not respond, or refuse; another process did the same at the same time; or a program has an open
-    /// transaction in the topic of the letters. None is put back. [`Error::Unconfirmed`]: the brokers have not confirmed it, and all are put
-    /// back, or none. Read the letters again.
+    /// [`Error::Client`]: the brokers do not respond, or refuse; or a program has an open transaction in the topic of the letters. None is put
+    /// back. [`Error::Unconfirmed`]: the brokers have not confirmed it, or another process did the same at the same time; all are put back, or
+    /// none. Read the letters again.
     pub fn put_back(&self, numbers: &[u64]) -> Result<Vec<bool>, Error> {
         self.end(numbers, true, "putting dead letters back")
     }

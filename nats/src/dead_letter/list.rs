@@ -122,7 +122,7 @@ pub async fn get(client: &Client, config: &Config, sequence: u64) -> Result<Opti
 /// Adds the payload of a dead letter under its key again, and then deletes the letter. Returns whether the letter was there.
 ///
 /// A process that dies between the two leaves the letter. Several calls for one letter, at the same time or within 60 s, add its message once
-/// ([`Producer::add_once`]); a later one adds it a second time. The message goes to the partitions that the fleet has now, which may be others than those of `config`. Its headers are not added again. See the
+/// ([`Producer::add_once`]); a later one, or one behind a [`repartition`](crate::repartition()), adds it a second time. The message goes to the partitions that the fleet has now, which may be others than those of `config`. Its headers are not added again. See the
 /// [module's documentation](super) for what an old message replaces.
 ///
 /// # Errors

@@ -41,7 +41,7 @@
 //! | read which keys of a partition have counts (`attempts`) | [`LIMIT`] | again, beside the messages: until then the counts of each key that is delivered are looked for |
 //! | read the counts of one key (`attempts`) | [`MOST`](crate::stream::MOST) | the key again after a second |
 //! | read payloads again, store dead letters (`work`) | [`MOST`](crate::stream::MOST) | again after a second |
-//! | look for what is handled and was not acknowledged for certain, and delete it (`work`) | [`MOST`](crate::stream::MOST) | not again: it comes again with the next consumer |
+//! | look for what is handled and was not acknowledged for certain, and delete it (`work`) | [`MOST`](crate::stream::MOST), and 5 s for all of them before a hand-over is over | not again: it comes again with the next consumer |
 //! | all others of a membership | [`MOST`](crate::stream::MOST) | as above; `join` asks again for 10 s |
 //!
 //! A partition that has no consumer for [`LOOK`] is told as stalled, whatever the reason is, and so is one that has messages of which

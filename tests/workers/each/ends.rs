@@ -112,6 +112,31 @@ fn the_tries_of_a_message_that_is_cancelled_and_does_not_go_back_are_not_those_o
     }
 }
 
+#[test] // W11 W2
+fn a_message_that_other_workers_have_done_leaves_no_tries_to_the_next() {
+    let (queue, time) = lists(|builder| builder);
+    let tries = Mutex::new(Vec::new());
+    let run = |fails: bool| {
+        let (workers, tries) = (Workers::new(&queue).concurrency(1).each(9), &tries);
+        Box::pin(workers.run_async(async move |job: ListJob<'static>| {
+            tries.lock().unwrap().push((message(&job), job.attempt()));
+            match fails {
+                true => job.retry_after("no", secs(1)),
+                false => Ok(()),
+            }
+        }))
+    };
+    let (mut fails, mut succeeds) = (run(true), run(false));
+    queue.put(1, vec![1]);
+    assert!(poll_until_idle(&mut fails).is_pending());
+    time.advance(secs(1));
+    queue.fire_due();
+    assert!(poll_until_idle(&mut succeeds).is_pending());
+    queue.put(1, vec![2]);
+    assert!(poll_until_idle(&mut fails).is_pending());
+    assert_eq!(*tries.lock().unwrap(), [(1, 1), (1, 2), (2, 1)]);
+}
+
 #[test] // W11 W9 W5
 fn a_message_that_is_taken_and_requeued_is_given_up_and_the_rest_is_tried_from_its_first_try() {
     for (way, empties) in WAYS.iter().flat_map(|way| [(way, false), (way, true)]) {
