@@ -222,8 +222,17 @@ pub async fn run(options: Options) -> Result<()> {
         let (told, options) = (told.clone(), Arc::clone(&options));
         async move { handle(&options, &told, &record).await }
     };
-    let ended = consumer.run_until(terminate.recv(), grace, handler).await?;
-    println!("{ended}");
-    // Now: a handler that blocks its thread is not waited for, and the end of the connection is no loss.
-    std::process::exit(0);
+    let ended = consumer.run_until(terminate.recv(), grace, handler).await;
+    let code = match ended {
+        Ok(ended) => {
+            println!("{ended}");
+            0
+        }
+        Err(error) => {
+            eprintln!("Error: {error:?}");
+            1
+        }
+    };
+    // Now: a handler that blocks its thread is not waited for, and the end of the connection is no loss of the witness.
+    std::process::exit(code);
 }
