@@ -39,7 +39,7 @@
 //! # What it costs
 //!
 //! Nothing for a queue that nobody looks at. A look takes the lock of a shard for a tenth of a millisecond at a time. A page of keys
-//! or of letters looks for 150 ms at most, and then links to where it goes on. The page of a queue visits all of its keys,
+//! or of letters of a queue looks for 150 ms at most, and then links to where it goes on. The page of a queue visits all of its keys,
 //! which viewers share: it is as old as keeps these looks below one part in 150 of a processor, at most 30 seconds. A live
 //! page is sent again after a second, or later if it takes more than that part; one that asks servers, after five.
 //!

@@ -55,7 +55,7 @@
 //! * a retry that was cancelled, whose value was taken back, or whose delay has ended and whose key another getter has got;
 //! * a retry whose time another `add_after` has changed: it is that call's delay from then on;
 //! * a retry whose workers have been aborted or dropped: the delay stays in the queue, and workers
-//!   that are started later do not know its failure;
+//!   that are started later count on, but do not know its error;
 //! * a retry whose key is also queued or processing: the key is reported if that delivery fails, and the retry is left
 //!   (S12).
 //!
