@@ -354,6 +354,7 @@ impl Entry {
         let mut summary = self.source.summary()?;
         summary.name.clone_from(&self.name);
         let census = self.census()?;
+        summary.note_left(Some(&census));
         let now = Instant::now();
         let mut history = lock(&self.history);
         if history.is_due(now) {

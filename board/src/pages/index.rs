@@ -72,18 +72,19 @@ struct Fleet<'a> {
 
 fn line(queue: &Entry, has_time: bool) -> Line {
     let name = queue.name.clone();
-    let looked = has_time.then(|| queue.look()).flatten();
+    let (summary, census) = has_time.then(|| queue.look()).flatten().unzip();
     let rate = queue.with_history(|history| history.rate(Instant::now()));
-    let rate = rate.filter(|_| looked.is_some());
-    let summary = match queue.source.summary() {
-        Some(summary) => Summary { name, ..summary },
-        None => Summary {
-            name,
-            state: Summary::GONE,
-            ..Summary::default()
-        },
+    let rate = rate.filter(|_| census.is_some());
+    let without_census = || {
+        let mut summary = queue.source.summary()?;
+        summary.note_left(None);
+        Some(summary)
     };
-    line_of(summary, looked.as_ref().map(|(_, census)| &**census), rate)
+    let summary = summary.or_else(without_census).unwrap_or(Summary {
+        state: Summary::GONE,
+        ..Summary::default()
+    });
+    line_of(Summary { name, ..summary }, census.as_deref(), rate)
 }
 
 /// Numbers of some of the keys would look like those of all.

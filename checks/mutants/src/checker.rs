@@ -52,6 +52,16 @@ impl<'a> Checker<'a> {
         Ok(Checker { kind, part, filter })
     }
 
+    /// The name of the target directory that it is built in. A cfg changes every crate, and so does Miri: each has one for
+    /// itself.
+    pub(crate) fn target(self) -> &'a str {
+        match self.kind {
+            "loom" | "shuttle" | "miri" | "board" | "kube" | "kafka" => self.kind,
+            "ownership" | "nats" | "fleet" => "nats",
+            _ => "real",
+        }
+    }
+
     /// Builds and runs it. A run that takes longer than `patience`, in seconds, has hung.
     ///
     /// # Errors
@@ -83,26 +93,17 @@ impl<'a> Checker<'a> {
         if let "loom" | "shuttle" = kind {
             flags.push_str(&format!(" --cfg keyqueue_{kind}"));
         }
-        // A cfg changes every crate, and so does Miri: each has a target directory for itself. Unit
-        // and integration tests have a profile of their own: one build for each bug takes longer
-        // than the tests.
-        let (target, arguments) = match kind {
-            "loom" | "shuttle" => (
-                kind,
-                format!("test -p keyqueue-{kind}-tests --release --test {part}"),
-            ),
-            "miri" if part == "unit" => (kind, "+nightly miri test -p keyqueue --lib".to_owned()),
-            "miri" => (
-                kind,
-                format!("+nightly miri test -p keyqueue --test {part}"),
-            ),
-            "ownership" => ("nats", "test -p keyqueue-nats-model".to_owned()),
-            "nats" => (kind, format!("test -p keyqueue-nats --lib {part}")),
-            "fleet" => ("nats", format!("test -p keyqueue-nats --test {part}")),
+        let arguments = match kind {
+            "loom" | "shuttle" => format!("test -p keyqueue-{kind}-tests --release --test {part}"),
+            "miri" if part == "unit" => "+nightly miri test -p keyqueue --lib".to_owned(),
+            "miri" => format!("+nightly miri test -p keyqueue --test {part}"),
+            "ownership" => "test -p keyqueue-nats-model".to_owned(),
+            "nats" => format!("test -p keyqueue-nats --lib {part}"),
+            "fleet" => format!("test -p keyqueue-nats --test {part}"),
             "board" | "kube" | "kafka" if part == "unit" => {
-                (kind, format!("test -p keyqueue-{kind} --lib"))
+                format!("test -p keyqueue-{kind} --lib")
             }
-            "board" | "kube" | "kafka" => (kind, format!("test -p keyqueue-{kind} --test {part}")),
+            "board" | "kube" | "kafka" => format!("test -p keyqueue-{kind} --test {part}"),
             _ => {
                 // With the features of both packages, whichever has the tests: the crate is built once for all.
                 const BOTH: &str = "keyqueue -p keyqueue-tests";
@@ -112,7 +113,8 @@ impl<'a> Checker<'a> {
                     "stress" => format!("keyqueue-soak --bins {part}"),
                     _ => "keyqueue-model".to_owned(),
                 };
-                ("real", format!("test --profile=mutants -p {tests}"))
+                // A profile of their own: one build for each bug takes longer than the tests.
+                format!("test --profile=mutants -p {tests}")
             }
         };
         let seconds = patience.unwrap_or(MOST_SECONDS).to_string();
@@ -126,7 +128,7 @@ impl<'a> Checker<'a> {
             .args(filter.split_whitespace())
             .current_dir(&tree.root)
             .env("CARGO_INCREMENTAL", "1")
-            .env("CARGO_TARGET_DIR", tree.target.join(target))
+            .env("CARGO_TARGET_DIR", tree.target.join(self.target()))
             .env("RUSTFLAGS", flags)
             .env("MIRIFLAGS", MIRIFLAGS);
         command

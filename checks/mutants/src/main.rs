@@ -1,7 +1,7 @@
 //! A check on the checks: plants the bugs of `bugs.diff` one at a time, and runs the checker that
 //! has to find each.
 //!
-//! They are planted in a copy of the tree, with its own target directory, so that each costs one
+//! They are planted in copies of the tree, one for each target directory, so that each costs one
 //! incremental build. `README.md` says the rest.
 
 mod checker;
@@ -11,6 +11,8 @@ mod tree;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread::{self, available_parallelism};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
@@ -60,32 +62,78 @@ fn main() -> Result<ExitCode> {
         mutants = mutants.into_iter().skip(part - 1).step_by(of).collect();
     }
 
-    let tree = Tree::copy()?;
     if !options.matrix.is_empty() {
-        let (mut matrix, mut broken) = (Matrix::open(&all)?, 0);
+        let (tree, mut matrix, mut broken) = (Tree::copy("matrix")?, Matrix::open(&all)?, 0);
         for group in &options.matrix {
             broken += matrix.fill(&tree, &mutants, group)?;
         }
         return Ok(ExitCode::from(u8::from(broken > 0)));
     }
     if options.build {
-        return build(&tree, mutants);
+        return build(&Tree::copy("build")?, mutants);
     }
+    let ends = plant_all(&mutants)?;
+    let Ends { survived, broken } = ends;
+    let planted = mutants.len() - broken;
+    println!("{planted} bugs planted, {survived} survived, {broken} could not be");
+    Ok(ExitCode::from(u8::from(survived + broken > 0)))
+}
+
+/// How many bugs were not found, and how many could not be planted.
+#[derive(Default)]
+struct Ends {
+    survived: usize,
+    broken: usize,
+}
+
+/// Plants all, those of a target directory one after the other, in a tree of their own.
+fn plant_all(mutants: &[&Mutant]) -> Result<Ends> {
+    let mut lanes = BTreeMap::<&str, Vec<&Mutant>>::new();
+    for &mutant in mutants {
+        let lane = lanes.entry(mutant.checker()?.target());
+        lane.or_default().push(mutant);
+    }
+    let mut lanes: Vec<_> = lanes.into_iter().collect();
+    // The longest first.
+    lanes.sort_by_key(|(_, mutants)| mutants.len());
+    let lanes = Mutex::new(lanes);
+    let next = || lanes.lock().expect("no lane panics here").pop();
+    let worker = || -> Result<Ends> {
+        let mut ends = Ends::default();
+        while let Some((target, mutants)) = next() {
+            plant_each(&Tree::copy(target)?, &mutants, &mut ends)?;
+        }
+        Ok(ends)
+    };
+    // A build after a bug keeps one processor busy, and a test that hangs keeps none busy.
+    let workers = (3 * available_parallelism()?.get()).div_ceil(2);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        let mut all = Ends::default();
+        for worker in workers {
+            let ends = worker.join().map_err(|_| anyhow!("a worker panicked"))??;
+            all.survived += ends.survived;
+            all.broken += ends.broken;
+        }
+        Ok(all)
+    })
+}
+
+fn plant_each(tree: &Tree, mutants: &[&Mutant], ends: &mut Ends) -> Result<()> {
     // All before the first bug: after each the tree is built again.
     let mut sound = Sound::new();
-    for mutant in &mutants {
+    for mutant in mutants {
         let checker = mutant.checker()?;
-        let run = || patience(&tree, checker, &mutant.check).map_err(|error| format!("{error:#}"));
+        let run = || patience(tree, checker, &mutant.check).map_err(|error| format!("{error:#}"));
         sound.entry(checker).or_insert_with(run);
     }
-    let (mut survivors, mut broken) = (0, 0);
-    for mutant in &mutants {
-        let end = match plant(&tree, &sound, mutant) {
+    for mutant in mutants {
+        let end = match plant(tree, &sound, mutant) {
             Ok(run) => {
                 let end = match &run.failure {
                     Some(how) => format!("caught by {}: {how}", mutant.check),
                     None => {
-                        survivors += 1;
+                        ends.survived += 1;
                         "SURVIVED".to_owned()
                     }
                 };
@@ -93,15 +141,13 @@ fn main() -> Result<ExitCode> {
                 format!("{end} ({build:.0} s building, {seconds:.1} s)")
             }
             Err(error) => {
-                broken += 1;
+                ends.broken += 1;
                 format!("COULD NOT RUN: {error:#}")
             }
         };
         println!("{:<34} {end}", mutant.name);
     }
-    let planted = mutants.len() - broken;
-    println!("{planted} bugs planted, {survivors} survived, {broken} could not be");
-    Ok(ExitCode::from(u8::from(survivors + broken > 0)))
+    Ok(())
 }
 
 /// Sees whether all bugs build.

@@ -22,12 +22,12 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Copies what git lists and is there. What an earlier run has built of the dependencies stays.
-    pub(crate) fn copy() -> Result<Self> {
+    /// Copies what git lists and is there, under this name. What an earlier run has built of the dependencies stays.
+    pub(crate) fn copy(name: &str) -> Result<Self> {
         let from = root();
         let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
         let target = from.join(target).join("mutants");
-        let to = target.join("tree");
+        let to = target.join("trees").join(name);
         if to.exists() {
             fs::remove_dir_all(&to)?;
         }
