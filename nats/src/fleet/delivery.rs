@@ -111,7 +111,9 @@ impl Delivery {
         self.attempt
     }
 
-    /// Returns whether this replica still owns the key: its lease holds, by its own clock, and no other has taken the partition over.
+    /// Returns whether this replica still owns the key: its lease holds, by its own clock, no other has taken the partition over, and it has not
+    /// handed it over: a hand-over waits for a handler, for [`Config::max_handover`](crate::Config::max_handover), and not for a task that the handler
+    /// has left behind.
     ///
     /// Ask at the moment of the effect. After `true` the process may be stopped before it writes, and another replica may begin
     /// meanwhile: give the [`fence`](Self::fence) to what is written to, which refuses a lower one.
@@ -134,7 +136,8 @@ impl Delivery {
 
     /// Waits until this replica may have lost the partition: it could not renew its lease for
     /// three quarters of it, or another replica has taken the partition over. A handler that stops
-    /// then has stopped before the next owner begins, unless the process itself was stopped.
+    /// then has stopped before the next owner begins, unless the process itself was stopped. Ready also when the partition is handed over,
+    /// for what a handler has left behind: that stops while the next owner begins.
     ///
     /// Never ready while the lease is renewed, so use it in a `select!`. What the handler returns
     /// after it is ignored if the partition is lost: its next owner delivers the key again.
