@@ -76,7 +76,7 @@ impl Delivery {
         self.key.key()
     }
 
-    /// Returns the last message of the key.
+    /// Returns the last message of the key, or of those that [`messages`](Self::messages) has.
     #[must_use]
     pub fn latest(&self) -> &Message {
         // A load is never empty.
@@ -84,7 +84,9 @@ impl Delivery {
     }
 
     /// Returns the messages that this delivery covers and has, in the order of the stream: all of them with
-    /// [`Coalesce::Never`](crate::Coalesce::Never), otherwise the last one.
+    /// [`Coalesce::Never`](crate::Coalesce::Never), otherwise the last one. Of a key that has waited, for a retry or as the handler has asked,
+    /// it has the first ones, as many as are read again at once ([`Config::window`](crate::Config::window), and the server's `max_payload` in bytes).
+    /// Newer ones come when the handler has succeeded with these.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
