@@ -239,17 +239,15 @@ async fn note_epochs(counts: &Store, config: &Config) -> Result<(), Error> {
 /// has begun meanwhile. Returns those that are closed and have messages.
 async fn delete_others(context: &Context, config: &Config) -> Result<Vec<String>, Error> {
     let mut left = Vec::new();
-    for (name, partitions) in stream::streams_of(context, config).await? {
-        if partitions == config.partitions {
-            continue;
-        }
-        let Some(there) = stream::find(context, &name).await? else {
+    for (other, partition) in stream::others(context, config).await? {
+        let Some(there) = stream::find_partition(context, &other, partition).await? else {
             continue;
         };
         let info = there.cached_info();
         if info.config.subjects.len() > 1 {
             continue;
         }
+        let name = other.stream_of(partition);
         if info.state.messages > 0 {
             left.push(name);
         } else {

@@ -160,9 +160,9 @@ async fn create_all(client: &Client, config: &Config) -> Result<(), Error> {
     let [store, _] = buckets(&context, config).await?;
     if Layout::find(&store, config).await?.is_none() {
         // It is lost if the bucket was deleted. A second set of streams would deliver new messages before old ones.
-        for (_, found) in streams_of(&context, config).await? {
-            if found != config.partitions {
-                return Err(config.other_partitions(found.to_string()));
+        for (other, partition) in others(&context, config).await? {
+            if find_partition(&context, &other, partition).await?.is_some() {
+                return Err(config.other_partitions(other.partitions.to_string()));
             }
         }
         let first = Layout {
@@ -188,21 +188,38 @@ async fn create_all(client: &Client, config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// The streams of this fleet's partitions that are there, with their number of partitions.
-pub(crate) async fn streams_of(
+/// The configurations of this fleet with other numbers, and their partitions, of which there are streams by name.
+pub(crate) async fn others(
     context: &Context,
     config: &Config,
-) -> Result<Vec<(String, u16)>, Error> {
+) -> Result<Vec<(Config, u16)>, Error> {
     let names = context.stream_names().try_collect::<Vec<String>>().await;
     let names = names.map_err(Error::server("listing the streams"))?;
-    let with_partitions = |name: String| {
+    let other = |name: String| {
         let numbers = name.strip_prefix(&config.stream)?.strip_prefix('-')?;
         let (partitions, partition) = numbers.split_once('-')?;
-        partition.parse::<u16>().ok()?;
-        let partitions = partitions.parse().ok()?;
-        Some((name, partitions))
+        let (partitions, partition) = (partitions.parse().ok()?, partition.parse().ok()?);
+        let config = Config {
+            partitions,
+            ..config.clone()
+        };
+        Some((config, partition)).filter(|(other, _)| other.stream_of(partition) == name)
     };
-    Ok(names.into_iter().filter_map(with_partitions).collect())
+    let mut others: Vec<_> = names.into_iter().filter_map(other).collect();
+    others.retain(|(other, _)| other.partitions != config.partitions);
+    Ok(others)
+}
+
+/// Looks for a partition's stream. One that has its name, and not its subjects, is somebody else's.
+pub(crate) async fn find_partition(
+    context: &Context,
+    config: &Config,
+    partition: u16,
+) -> Result<Option<Stream>, Error> {
+    let wanted = config.stream_config(partition, false);
+    let is_its =
+        |there: &Stream| there.cached_info().config.subject_transform == wanted.subject_transform;
+    Ok(find(context, &wanted.name).await?.filter(is_its))
 }
 
 /// Creates the streams of the partitions that are not there, and returns which. `open`: they take new messages.
@@ -213,7 +230,13 @@ pub(crate) async fn create_streams(
 ) -> Result<Vec<u16>, Error> {
     let create = async |partition| {
         let wanted = config.stream_config(partition, open);
-        let (_, was_missing) = create_stream(context, wanted).await?;
+        let (what, transform) = (
+            format!("subject_transform of the stream {}", wanted.name),
+            wanted.subject_transform.clone(),
+        );
+        let (found, was_missing) = create_stream(context, wanted).await?;
+        // Somebody else's has none, and is left as it is.
+        same(what, &found.subject_transform, &transform)?;
         Ok(was_missing.then_some(partition))
     };
     let created = futures_util::stream::iter(0..config.partitions)

@@ -5,16 +5,17 @@ mod common;
 use std::future::{pending, ready};
 use std::time::Duration;
 
-use async_nats::jetstream;
+use async_nats::{Client, jetstream};
 use futures_util::{FutureExt, StreamExt};
-use keyqueue_nats::{Config, Delivery, Event, Fleet, Verdict};
+use keyqueue_nats::{Config, Delivery, Event, Fleet, Verdict, dead_letter};
+use servers::nats::Server;
 use servers::until;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use common::{
-    DONE, Log, Swallow, another_consumer, consumers, count, created, drained, gated, keys, killed,
-    logged, logging, messages, one, one_retry, run_many, seen, stored,
+    DONE, Log, Replica, Swallow, another_consumer, consumers, count, created, drained, gated, keys,
+    killed, letters, logged, logging, messages, one, one_retry, run, run_many, seen, stored, told,
 };
 
 fn later(time: Duration) -> Verdict<String> {
@@ -240,6 +241,104 @@ async fn a_count_outlasts_the_wait_of_its_key() {
         let kept: u64 = headers.get("Nats-TTL").unwrap().as_str().parse().unwrap();
         assert!(kept > least * 24 * 3600, "{key}: {kept}");
     }
+}
+
+/// A replica that has lost its lease while it had two keys in hand, one of which fails then and the other is given up.
+struct Suspended {
+    config: Config,
+    server: Server,
+    proxy: Swallow,
+    client: Client,
+    replica: Replica,
+}
+
+impl Suspended {
+    async fn new() -> Option<Self> {
+        let config = letters();
+        let (server, _, producer) = created(&config).await?;
+        stored(&producer, [("fails", ""), ("given-up", "")]).await;
+        let (log, gate) = (Log::default(), watch::Sender::new(false));
+        let proxy = Swallow::start(server.url()).await;
+        let client = proxy.client().await;
+        let (open, ended) = (gate.subscribe(), watch::Sender::new(0));
+        let mut both = ended.subscribe();
+        let fleet = Fleet::join(client.clone(), config.clone(), "a").await;
+        let fleet = fleet.unwrap();
+        let mut events = fleet.events();
+        let fails = move |delivery: Delivery| {
+            let (mut open, ended) = (open.clone(), ended.clone());
+            async move {
+                let _ = open.wait_for(|open| *open).await;
+                ended.send_modify(|ended| *ended += 1);
+                match delivery.key() {
+                    "fails" => later(Duration::from_secs(60)),
+                    _ => Verdict::GiveUp("never".to_owned()),
+                }
+            }
+        };
+        let replica = run(fleet, logging(&log, fails));
+        until("they are in hand", async || seen(&log).len() == 2).await;
+        proxy.lose_named(Some("KV.WORK-owners"));
+        let suspended = |event| matches!(event, Event::Suspended { .. }).then_some(());
+        told(&mut events, suspended).await;
+        gate.send_replace(true);
+        both.wait_for(|ended| *ended == 2).await.unwrap();
+        let it = Suspended {
+            config,
+            server,
+            proxy,
+            client,
+            replica,
+        };
+        it.nothing_is_written().await;
+        Some(it)
+    }
+
+    /// Neither a count nor a letter was sent by now.
+    async fn nothing_is_written(&self) {
+        // What the client sends after it has come through the proxy.
+        let _ = self.client.request("nobody", "".into()).await;
+        let requests = self.proxy.requests();
+        assert!(requests.contains(&"nobody".to_owned()));
+        let is_write = |to: &&String| to.contains(".a.0.") || *to == "dead";
+        let writes: Vec<_> = requests.iter().filter(is_write).collect();
+        assert!(writes.is_empty(), "{writes:?}");
+    }
+}
+
+/// N3, N15: a replica without the lease writes no counts and no letters, which another one may own by now, until it has renewed the lease.
+#[tokio::test]
+async fn counts_and_letters_wait_for_the_lease() {
+    let Some(it) = Suspended::new().await else {
+        return;
+    };
+    it.proxy.lose_named(None);
+    let client = it.server.client().await;
+    until("it is given up", async || {
+        dead_letter::count(&client, &it.config).await.unwrap() == Some(1)
+    })
+    .await;
+    let counts = jetstream::new(client).get_stream("KV_WORK-counts").await;
+    let counts = counts.unwrap();
+    until("the failure is counted", async || {
+        let subject = "$KV.WORK-counts.1.a.0.fails";
+        let record = counts.get_last_raw_message_by_subject(subject).await;
+        record.is_ok_and(|record| record.payload == "1")
+    })
+    .await;
+}
+
+/// N3, N15: nor if another one has taken over.
+#[tokio::test]
+async fn counts_and_letters_of_a_lost_key_are_not_written() {
+    let Some(it) = Suspended::new().await else {
+        return;
+    };
+    let _next = Replica::logging(&it.server, &it.config, "b", &Log::default()).await;
+    drained(&it.server, &it.config).await;
+    it.proxy.lose_named(None);
+    it.replica.owns(0).await;
+    it.nothing_is_written().await;
 }
 
 /// N3: a replica whose dead letter is stored after another one has taken over leaves the count to that one.

@@ -3,11 +3,11 @@
 mod common;
 
 use std::future::{pending, ready};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use keyqueue_nats::{Coalesce, Config, Error, Event, Fleet, Producer, create};
+use keyqueue_nats::{Coalesce, Config, Delivery, Error, Event, Fleet, Producer, create};
 use servers::nats::Server;
 use servers::until;
 use tokio::sync::{Notify, watch};
@@ -197,6 +197,40 @@ async fn a_hand_over_has_a_limit_and_other_keys_go_on() {
     assert_eq!(left.abandoned.len(), 1, "{left:?}");
     drained(&server, &config).await;
     b.leave().await;
+}
+
+/// N9: what a handler has left behind sees that its partition is handed over.
+#[tokio::test]
+async fn a_task_that_a_handler_has_left_behind_owns_nothing_after_a_hand_over() {
+    let config = Config {
+        partitions: 2,
+        ..config()
+    };
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let left = Arc::<Mutex<Vec<Delivery>>>::default();
+    let a = replica(client, &config, "a", {
+        let left = Arc::clone(&left);
+        move |delivery| {
+            left.lock().unwrap().push(delivery);
+            ready(DONE)
+        }
+    })
+    .await;
+    a.owns(2).await;
+    stored(&producer, keys("key", 16)).await;
+    drained(&server, &config).await;
+    let b = Replica::logging(&server, &config, "b", &Log::default()).await;
+    b.owns(1).await;
+    let moved = b.fleet.owned()[0].partition;
+    let mut left = std::mem::take(&mut *left.lock().unwrap());
+    left.retain(|delivery| delivery.fence().partition == moved);
+    assert!(!left.is_empty());
+    for delivery in left {
+        assert!(!delivery.still_owned(), "{delivery:?}");
+        assert_eq!(delivery.lost().now_or_never(), Some(()));
+    }
 }
 
 /// N5: a replica that leaves begins nothing in a partition that it has begun to hand over before.

@@ -3,23 +3,38 @@
 mod common;
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
-use keyqueue_nats::{Fleet, dead_letter};
+use async_nats::{Client, jetstream};
+use keyqueue_nats::{Config, Fleet, dead_letter};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
     Unit, set_default_local_recorder,
 };
 use servers::until;
 
-use common::{created, one, one_retry};
+use common::{DONE, created, letters, one, one_retry, run};
 
-/// A recorder that panics when this series changes.
-struct Panics(&'static str);
+/// A recorder that panics when this series changes, this often.
+#[derive(Clone)]
+struct Panics(&'static str, Arc<AtomicUsize>);
+
+impl Panics {
+    fn panic(&self) {
+        // Relaxed: a number.
+        let left = self
+            .1
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        assert!(left.is_err(), "of the recorder");
+    }
+}
 
 impl CounterFn for Panics {
     fn increment(&self, _: u64) {
-        panic!("of the recorder");
+        self.panic();
     }
 
     fn absolute(&self, _: u64) {}
@@ -30,7 +45,7 @@ impl GaugeFn for Panics {
     fn decrement(&self, _: f64) {}
 
     fn set(&self, _: f64) {
-        panic!("of the recorder");
+        self.panic();
     }
 }
 
@@ -41,14 +56,14 @@ impl Recorder for Panics {
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         match key.name() == self.0 {
-            true => Counter::from_arc(Arc::new(Panics(self.0))),
+            true => Counter::from_arc(Arc::new(self.clone())),
             false => Counter::noop(),
         }
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
         match key.name() == self.0 {
-            true => Gauge::from_arc(Arc::new(Panics(self.0))),
+            true => Gauge::from_arc(Arc::new(self.clone())),
             false => Gauge::noop(),
         }
     }
@@ -58,17 +73,18 @@ impl Recorder for Panics {
     }
 }
 
+async fn joined(client: Client, config: Config, recorder: Panics) -> Fleet {
+    let _recorder = set_default_local_recorder(&recorder);
+    Fleet::join(client, config, "a").await.unwrap()
+}
+
 async fn a_panic_ends_the_run(series: &'static str) {
     let config = one();
     let Some((_server, client, producer)) = created(&config).await else {
         return;
     };
     producer.add("key", "").await.unwrap();
-    let recorder = Panics(series);
-    let fleet = {
-        let _recorder = set_default_local_recorder(&recorder);
-        Fleet::join(client, config, "a").await.unwrap()
-    };
+    let fleet = joined(client, config, Panics(series, Arc::new(usize::MAX.into()))).await;
     let running = tokio::spawn({
         let fleet = fleet.clone();
         async move { fleet.run(1, async |_| {}).await }
@@ -89,6 +105,30 @@ async fn a_panic_of_a_task_that_receives_ends_the_run() {
 #[tokio::test]
 async fn a_recorder_that_panics_again_and_again_ends_the_run() {
     a_panic_ends_the_run("keyqueue_nats_owned_partitions").await;
+}
+
+/// N6: a message of no producer is not left with nobody.
+#[tokio::test]
+async fn a_panic_of_the_event_of_a_stranger() {
+    let config = letters();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    let stored = context.publish("work.1.0.in.no/key", "".into()).await;
+    stored.unwrap().await.unwrap();
+    let panics = Panics("keyqueue_nats_strangers_total", Arc::new(1.into()));
+    let fleet = joined(client, config.clone(), panics.clone()).await;
+    let replica = run(fleet, |_| ready(DONE));
+    until("it is removed", async || {
+        let context = jetstream::new(server.client().await);
+        let stream = context.get_stream("WORK-1-0").await.unwrap();
+        stream.cached_info().state.messages == 0
+    })
+    .await;
+    // Relaxed: a number.
+    assert_eq!(panics.1.load(Relaxed), 0);
+    replica.leave().await;
 }
 
 struct Error;

@@ -383,6 +383,40 @@ async fn a_message_is_stored_while_the_old_streams_are_drained() {
     assert_eq!(names.len(), 3, "{names:?}");
 }
 
+/// N6: streams of others, whose names look like those of partitions, are left as they are.
+#[tokio::test]
+async fn the_streams_of_others_are_left_alone() {
+    let (old, new) = (with(2), with(3));
+    let Some((server, client, producer)) = created(&old).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    let others = ["WORK-2026-10", "WORK-9-0", "WORK-9-1", "WORK-3-1"];
+    for name in others {
+        context.create_stream(name).await.unwrap();
+    }
+    let there = context.publish("WORK-9-1", "".into()).await;
+    there.unwrap().await.unwrap();
+    repartition(&client, &old).await.unwrap();
+    let refused = repartition(&client, &new).await.unwrap_err().to_string();
+    let said = "subject_transform of the stream WORK-3-1 is None";
+    assert!(refused.starts_with(said), "{refused}");
+    producer.add("key", "").await.unwrap();
+    let log = Log::default();
+    let replica = Replica::logging(&server, &old, "a", &log).await;
+    until("it is handled", async || seen(&log).len() == 1).await;
+    replica.leave().await;
+    for name in others {
+        let stream = context.get_stream(name).await.unwrap();
+        assert_eq!(stream.cached_info().config.subjects, [name]);
+    }
+    context.delete_stream("WORK-3-1").await.unwrap();
+    repartition(&client, &new).await.unwrap();
+    for name in &others[..3] {
+        context.get_stream(name).await.unwrap();
+    }
+}
+
 /// N6: a message that a server stores even later is told, and is handled after a change back.
 #[tokio::test]
 async fn a_message_is_stored_after_the_change() {

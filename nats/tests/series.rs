@@ -5,11 +5,12 @@ mod common;
 use std::collections::BTreeSet;
 use std::future::ready;
 
-use keyqueue_nats::Config;
+use keyqueue_nats::{Config, Fleet};
+use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use servers::until;
 
-use common::{DONE, config, created, keys, replica, stored};
+use common::{DONE, Swallow, config, created, keys, replica, run, stored};
 
 /// The names of a text that begin with `keyqueue_nats_`.
 fn names(text: &str) -> BTreeSet<String> {
@@ -18,6 +19,37 @@ fn names(text: &str) -> BTreeSet<String> {
         .filter(|word| word.starts_with("keyqueue_nats_"))
         .map(str::to_owned)
         .collect()
+}
+
+/// N10: a run that ends while it is suspended is an alert no more.
+#[tokio::test]
+async fn a_run_that_has_ended_is_not_suspended() {
+    let config = config();
+    let Some((server, _, _)) = created(&config).await else {
+        return;
+    };
+    let exporter = PrometheusBuilder::new().build_recorder();
+    let proxy = Swallow::start(server.url()).await;
+    let client = proxy.client().await;
+    let fleet = {
+        let _recorder = set_default_local_recorder(&exporter);
+        Fleet::join(client, config, "a").await.unwrap()
+    };
+    let has = |level: &str| {
+        let line = format!("keyqueue_nats_{level}");
+        exporter.handle().render().lines().any(|has| has == line)
+    };
+    let replica = run(fleet, |_| ready(DONE));
+    replica.owns(4).await;
+    proxy.lose_named(Some("KV.WORK-owners"));
+    until("it is suspended", async || {
+        has(r#"suspended{stream="WORK"} 1"#)
+    })
+    .await;
+    replica.running.abort();
+    replica.running.await.unwrap_err();
+    assert!(has(r#"suspended{stream="WORK"} 0"#));
+    assert!(has(r#"lease_left_seconds{stream="WORK"} 0"#));
 }
 
 #[tokio::test]

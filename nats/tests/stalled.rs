@@ -5,16 +5,16 @@ mod common;
 use std::future::{pending, ready};
 use std::time::Duration;
 
-use async_nats::jetstream;
-use futures_util::{Stream, StreamExt};
+use async_nats::{ConnectOptions, jetstream};
+use futures_util::{FutureExt, Stream, StreamExt};
 use keyqueue_nats::{Config, Event, Fleet};
 use servers::until;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use common::{
-    DONE, Log, Replica, Swallow, consumers, count, created, logged, logging, one, replica, run,
-    told,
+    DONE, Log, Replica, Swallow, consumers, count, created, keys, logged, logging, messages, one,
+    replica, run, stored, told,
 };
 
 /// A second, what it takes to see that something is wrong, and a busy machine.
@@ -62,6 +62,30 @@ async fn a_paused_consumer() {
     stream.resume_consumer(&names[0]).await.unwrap();
     receiving(&mut events).await;
     until("it comes", async || count(&log, "second") == 1).await;
+}
+
+/// The client has no room for some messages, and drops them (`subscription_capacity`), the last ones as well, while another is held.
+#[tokio::test]
+async fn the_last_messages_are_lost() {
+    let config = one();
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
+    stored(&producer, keys("key", 200)).await;
+    let options = ConnectOptions::new().subscription_capacity(50);
+    let client = options.connect(server.url()).await.unwrap();
+    let log = Log::default();
+    let _replica = logged(client, &config, "a", &log, |delivery| {
+        match delivery.key() {
+            "key-0" => pending().boxed(),
+            _ => ready(DONE).boxed(),
+        }
+    })
+    .await;
+    until("all others are handled", async || {
+        messages(&server, &config).await == 1
+    })
+    .await;
 }
 
 /// The connection is new, and the server does not reply to what the partition needs.

@@ -286,7 +286,7 @@ impl Attempts {
         }
     }
 
-    /// Writes a count. Returns whether it is stored.
+    /// Writes a count, unless another replica may own the partition. Returns whether it is stored.
     async fn store(
         &self,
         shared: &Shared,
@@ -297,7 +297,8 @@ impl Attempts {
         wait: Duration,
     ) -> bool {
         let text = count.to_string();
-        let is_stored = write(shared, fence, LETTERS[kind], token, text, wait).await;
+        let is_stored =
+            shared.lease.holds() && write(shared, fence, LETTERS[kind], token, text, wait).await;
         let which = (token.to_owned(), kind);
         let counts = &mut *self.counts();
         let is_so = counts.of.get(token).map_or(0, |of| of[kind]) == count;

@@ -76,7 +76,7 @@ impl Delivery {
         self.key.key()
     }
 
-    /// Returns the last message of the key.
+    /// Returns the last message of the key, or of those that [`messages`](Self::messages) has.
     #[must_use]
     pub fn latest(&self) -> &Message {
         // A load is never empty.
@@ -84,7 +84,9 @@ impl Delivery {
     }
 
     /// Returns the messages that this delivery covers and has, in the order of the stream: all of them with
-    /// [`Coalesce::Never`](crate::Coalesce::Never), otherwise the last one.
+    /// [`Coalesce::Never`](crate::Coalesce::Never), otherwise the last one. Of a key that has waited, for a retry or as the handler has asked,
+    /// it has the first ones, as many as are read again at once ([`Config::window`](crate::Config::window), and the server's `max_payload` in bytes).
+    /// Newer ones come when the handler has succeeded with these.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
@@ -111,7 +113,9 @@ impl Delivery {
         self.attempt
     }
 
-    /// Returns whether this replica still owns the key: its lease holds, by its own clock, and no other has taken the partition over.
+    /// Returns whether this replica still owns the key: its lease holds, by its own clock, no other has taken the partition over, and it has not
+    /// handed it over: a hand-over waits for a handler, for [`Config::max_handover`](crate::Config::max_handover), and not for a task that the handler
+    /// has left behind.
     ///
     /// Ask at the moment of the effect. After `true` the process may be stopped before it writes, and another replica may begin
     /// meanwhile: give the [`fence`](Self::fence) to what is written to, which refuses a lower one.
@@ -134,7 +138,8 @@ impl Delivery {
 
     /// Waits until this replica may have lost the partition: it could not renew its lease for
     /// three quarters of it, or another replica has taken the partition over. A handler that stops
-    /// then has stopped before the next owner begins, unless the process itself was stopped.
+    /// then has stopped before the next owner begins, unless the process itself was stopped. Ready also when the partition is handed over,
+    /// for what a handler has left behind: that stops while the next owner begins.
     ///
     /// Never ready while the lease is renewed, so use it in a `select!`. What the handler returns
     /// after it is ignored if the partition is lost: its next owner delivers the key again.

@@ -315,6 +315,8 @@ impl Driver {
             delete_consumer(&shared, &tenure).await;
             // It may have been lost meanwhile, and that is told.
             shared.remove(fence)?;
+            // For what a handler has left behind, before another replica owns the partition.
+            tenure.lose();
             shared.series.hand_over.record(began.elapsed());
             shared.tell(Event::HandedOver(fence));
             Some(Input::HandedOver {

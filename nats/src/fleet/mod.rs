@@ -384,7 +384,10 @@ struct End<'a>(&'a Shared);
 impl Drop for End<'_> {
     fn drop(&mut self) {
         // A recorder that has panicked may do so again, which would end the process.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.0.abandon()));
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            self.0.abandon();
+            self.0.series.end();
+        }));
         self.0.queue.shut_down_now();
     }
 }

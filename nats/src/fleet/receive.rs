@@ -11,7 +11,8 @@
 //! acknowledged:
 //!
 //! * when the connection is back, when the server says that something is wrong, or says nothing;
-//! * when a message is missing: the consumer numbers those that it sends, and what comes after a missing one is not taken;
+//! * when a message is missing: the consumer numbers those that it sends, and what comes after a missing one is not taken; the last one is missing
+//!   when it has not come for [`LATE`] looks, and nothing else was sent;
 //! * when the consumer has another leader than before ([`look`], each [`LOOK`]);
 //! * when the server counts messages as delivered and nothing is held here, twice in a row, and nothing has come between.
 //!
@@ -37,7 +38,7 @@
 //! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
 //! | look at the consumer before a hand-over (`work`) | [`LIMIT`] | what is handled is looked for |
 //! | write, read or watch the records of ownership (`bucket`) | [`LIMIT`], or a quarter of the lease | again |
-//! | write a count of failures (`attempts`) | 2 s | again at the next look, and before a hand-over is over, for 2 s each time; until then this process counts alone |
+//! | write a count of failures (`attempts`), with the lease only | 2 s | again at the next look, and before a hand-over is over, for 2 s each time; until then this process counts alone |
 //! | read which keys of a partition have counts (`attempts`) | [`LIMIT`] | again, beside the messages: until then the counts of each key that is delivered are looked for |
 //! | read the counts of one key (`attempts`) | [`MOST`](crate::stream::MOST) | the key again after a second |
 //! | read payloads again, store dead letters (`work`) | [`MOST`](crate::stream::MOST) | again after a second |
@@ -50,6 +51,7 @@
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
@@ -76,6 +78,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(200);
 pub(super) const LIMIT: Duration = Duration::from_secs(1);
 /// How often the server is asked what it thinks of the consumer, and how long it may think.
 const LOOK: Duration = Duration::from_secs(1);
+/// For how many of these looks what the server has sent may be on its way.
+const LATE: u32 = 2;
 /// How often it is asked to confirm acknowledgements.
 pub(super) const CONFIRM: Duration = Duration::from_secs(2);
 
@@ -118,11 +122,15 @@ async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Se
         let reason = match began {
             Ok(consumer) => {
                 shared.stalled_here(tenure, None);
-                let mut received = Received::default();
+                let last = AtomicU64::new(0);
+                let mut received = Received {
+                    last: &last,
+                    context: None,
+                };
                 let put = |message| put(shared, tenure, &taken, message, &mut received);
                 let reason = tokio::select! {
                     reason = pull(shared, tenure, &consumer, put) => Some(reason),
-                    reason = look(shared, tenure, &consumer) => Some(reason),
+                    reason = look(shared, tenure, &consumer, &last) => Some(reason),
                     _ = connects.changed() => None,
                 };
                 since = Instant::now();
@@ -301,7 +309,12 @@ async fn consumer(
 }
 
 /// Looks at the consumer until something is wrong with it, and returns what. Lets the server confirm acknowledgements meanwhile.
-async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: &PullConsumer) -> String {
+async fn look(
+    shared: &Shared,
+    tenure: &Arc<Tenure>,
+    consumer: &PullConsumer,
+    last: &AtomicU64,
+) -> String {
     let first = leader(consumer.cached_info().cluster.as_ref());
     let marks = shared.marks(tenure.fence);
     // What was handled, and may come again, has come.
@@ -309,8 +322,10 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: &PullConsumer) ->
     let mut confirmed = Instant::now();
     // What the server has delivered, when it last counted messages as delivered and there were none here.
     let mut lost = None;
-    // What it had delivered at the last look.
+    // What it had delivered at the last look, and what had come of it.
     let mut before = None;
+    // At how many looks something was on its way, and nothing had come, or was sent, since the one before.
+    let mut looks = 0;
     loop {
         sleep(LOOK).await;
         if is_again {
@@ -338,8 +353,19 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: &PullConsumer) ->
         let held = tenure.held();
         let delivered = info.delivered.consumer_sequence;
         let waits = info.num_pending > 0 && tenure.room.left() > 0 && shared.memory.left() > 0;
-        let stands = waits && before == Some(delivered);
-        before = Some(delivered);
+        let stands = waits && before.is_some_and(|(former, _)| former == delivered);
+        // Relaxed: a number.
+        let come = last.load(Relaxed);
+        // If it is the last one for now, no other shows that it is missing.
+        let is_late = come < delivered && before == Some((delivered, come));
+        looks = if is_late { looks + 1 } else { 0 };
+        if looks == LATE {
+            return format!(
+                "the messages from {} to {delivered} have not come",
+                come + 1
+            );
+        }
+        before = Some((delivered, come));
         let reason = match info.pause_remaining.filter(|_| info.paused && waits) {
             Some(left) => Some(format!("the consumer is paused for {left:.0?} more")),
             None => stands.then(|| format!("none of {} messages comes", info.num_pending)),
@@ -357,10 +383,9 @@ async fn look(shared: &Shared, tenure: &Arc<Tenure>, consumer: &PullConsumer) ->
 }
 
 /// What has come of one consumer.
-#[derive(Default)]
-struct Received {
+struct Received<'a> {
     /// The number of the last message by the consumer's count.
-    last: u64,
+    last: &'a AtomicU64,
     /// With which the client reads the numbers of a message. To clone it for each takes as long as much of the rest.
     context: Option<jetstream::Context>,
 }
@@ -371,7 +396,7 @@ fn put(
     tenure: &Arc<Tenure>,
     taken: &Taken,
     message: async_nats::Message,
-    received: &mut Received,
+    received: &mut Received<'_>,
 ) -> Result<(), String> {
     let context = received.context.take();
     let message = jetstream::Message {
@@ -381,14 +406,15 @@ fn put(
     let info = message.info();
     let info =
         info.map_err(|error| format!("{} is no message of a stream: {error}", message.subject))?;
-    let expected = received.last + 1;
+    // Relaxed: a number.
+    let expected = received.last.load(Relaxed) + 1;
     if info.consumer_sequence != expected {
         return Err(format!(
             "the messages from {expected} to {} are missing",
             info.consumer_sequence
         ));
     }
-    received.last = expected;
+    received.last.store(expected, Relaxed);
     let (sequence, delivered) = (info.stream_sequence, info.delivered);
     let stored = info.published.unix_timestamp_nanos();
     let jetstream::Message { message, context } = message;

@@ -51,6 +51,12 @@ impl Series {
         }
     }
 
+    /// The run has ended. The next membership of this process has the same series.
+    pub(super) fn end(&self) {
+        self.suspended.set(0);
+        self.lease_left.set(0);
+    }
+
     pub(super) fn event(&self, event: &Event) {
         match event {
             Event::Acquired(_) => self.acquired.increment(1),

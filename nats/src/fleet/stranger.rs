@@ -1,10 +1,12 @@
 //! Messages that no `Producer` has published: of another partition, or of no key.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::Subject;
+use futures_util::FutureExt;
 use tokio::sync;
 use tokio::time::sleep;
 
@@ -35,7 +37,7 @@ pub(super) fn refuse(
     shared: &Arc<Shared>,
     tenure: &Arc<Tenure>,
     subject: String,
-    message: Message,
+    mut message: Message,
     reason: String,
 ) {
     let (sequence, reply) = (message.sequence, message.reply.clone());
@@ -45,7 +47,14 @@ pub(super) fn refuse(
     }
     let (shared, tenure) = (Arc::clone(shared), Arc::clone(tenure));
     tokio::spawn(async move {
-        let is_removed = store(&shared, &tenure, &subject, message, &reason).await;
+        let is_removed = loop {
+            let store = store(&shared, &tenure, &subject, &mut message, &reason);
+            match AssertUnwindSafe(store).catch_unwind().await {
+                Ok(is_removed) => break is_removed,
+                // A subscriber of events, or a recorder, has panicked.
+                Err(_) => sleep(PAUSE).await,
+            }
+        };
         let reply = tenure.strangers.replies().remove(&sequence);
         if let Some(reply) = reply.filter(|_| is_removed) {
             shared.acks.terminate(&tenure, reply);
@@ -59,7 +68,7 @@ async fn store(
     shared: &Shared,
     tenure: &Tenure,
     subject: &str,
-    mut message: Message,
+    message: &mut Message,
     reason: &str,
 ) -> bool {
     let (fence, token) = (tenure.fence, subject.rsplit('.').next().unwrap_or_default());
@@ -74,7 +83,7 @@ async fn store(
             if message.held.is_parked() && message.fetch(shared, tenure).await?.is_none() {
                 return Ok(false);
             }
-            let (messages, mut stored) = (slice::from_ref(&message), 0);
+            let (messages, mut stored) = (slice::from_ref(&*message), 0);
             let letter =
                 dead_letter::publish(shared, fence, token, messages, 0, reason, &mut stored);
             letter.await.map(|()| true)

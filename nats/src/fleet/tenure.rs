@@ -6,7 +6,7 @@
 //! ```text
 //!     outlast   returns once none of the deliveries runs that ran before; others begin   (hand-over)
 //!     finish    no delivery begins any more; returns once none runs
-//!     lose      no delivery begins any more; those that run are told  (the session was fenced)
+//!     lose      no delivery begins any more; those that run are told  (the session was fenced, or a hand-over ends)
 //! ```
 //!
 //! Messages that were received and whose delivery has not begun stay unacknowledged: the next owner

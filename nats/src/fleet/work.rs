@@ -383,19 +383,21 @@ async fn give_up(
     ready: usize,
     given_up: GivenUp,
 ) -> Verdict<String> {
-    let GivenUp {
-        error, attempts, ..
-    } = given_up.clone();
+    let (error, attempts) = (given_up.error.clone(), given_up.attempts);
     let fence = job.value().tenure.fence;
     let letters = &job.value().messages[..ready];
     let mut stored = 0;
-    let publish =
-        dead_letter::publish(shared, fence, token, letters, attempts, &error, &mut stored);
-    let published = publish.await;
-    if job.value().tenure.is_lost() {
+    let publish = async {
+        // Without the lease the key may be another owner's.
+        shared.lease.held().await;
+        dead_letter::publish(shared, fence, token, letters, attempts, &error, &mut stored).await
+    };
+    let published = tokio::select! {
+        biased;
         // The counts are the next owner's, which gives the key up or not.
-        return skip(shared);
-    }
+        () = job.value().tenure.lost() => return skip(shared),
+        published = publish => published,
+    };
     shared.mark(key, job.value(), stored);
     remove(shared, key, job.value(), stored, Acks::terminate).await;
     if let Err(failed) = published {
