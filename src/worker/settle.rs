@@ -14,7 +14,8 @@ use super::each::Rest;
 use super::trace::{self, Span};
 use super::{Failed, Failure, GivenUp, Hook, Key, Loop, Outcome, Reason, Report, Verdict};
 use crate::metrics::Event;
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::Arc;
+use crate::sync::catch_panic::{catch_panic, catch_panic_async};
 use crate::{Added, Ended, Item, KeyHandle};
 
 /// What the function returned, or the message of its panic.
@@ -265,16 +266,35 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     /// the caller [ends the tries](Self::end_tries) after it.
     fn give_up(&self, lost: Lost<'_, '_, K, V>, given_up: GivenUp<E, V>) -> Option<Report<'a>> {
         let hook = self.on_give_up.as_ref().map(|on_give_up| &on_give_up.hook);
+        // Without a hook, it is left, which counts.
+        let is_refused = hook.is_some() && given_up.reason == Reason::ShutDown;
+        let core = Arc::clone(&self.queue.core);
+        let count = move || {
+            if is_refused {
+                core.note_refused();
+            }
+        };
         if !matches!(hook, Some(Hook::Async(_))) {
+            count();
             self.end_tries(lost.key());
             return self.pass_on(lost, given_up);
         }
         let key = lost.handle();
         let report = catch_panic(|| self.pass_on(lost, given_up)).ok().flatten();
-        if report.is_none() {
-            self.end_tries(&key);
+        match report {
+            // If it is cancelled, the key is put back, and left or delivered again.
+            Some(report) if is_refused && self.requeue_cancelled => Some(Box::pin(async move {
+                let _ = catch_panic_async(report).await;
+                count();
+            })),
+            report => {
+                count();
+                if report.is_none() {
+                    self.end_tries(&key);
+                }
+                report
+            }
         }
-        report
     }
 
     /// Counts a key as given up, and forgets it. Never panics.
