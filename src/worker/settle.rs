@@ -24,6 +24,9 @@ pub(super) type Said<E> = Result<Verdict<E>, String>;
 /// When a try began, for [`Crowd`](crate::wait::crowd::Crowd).
 pub(super) type Epoch = u64;
 
+/// The failure of a job that has no other one.
+const TAKEN: &str = "the value was taken by a call that failed for the batch as a whole";
+
 /// When to retry a key that failed, or why not. `None`: after the limiter's delay.
 type Retry = Result<Option<Duration>, Reason>;
 
@@ -91,6 +94,28 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     ) -> Option<Report<'a>> {
         // The panic hook has reported a panic in here, and no further report is needed.
         let settle = || self.try_settle(item, rest, said, (span, began));
+        span.within(|| catch_panic(settle)).ok().flatten()
+    }
+
+    /// Handles a job of a batch whose value was taken by a call that failed for all: it fails, or the call gives it up.
+    #[must_use = "the hook is to be awaited"]
+    pub(super) fn settle_taken(
+        &self,
+        item: &mut Item<'_, K, V>,
+        gives_up: bool,
+        span: &Span,
+        began: Epoch,
+    ) -> Option<Report<'a>> {
+        let retry = if gives_up {
+            Err(Reason::GiveUp)
+        } else {
+            Ok(None)
+        };
+        let failure = Failure::Panic(TAKEN.to_owned());
+        let settle = || {
+            self.forget_last(item);
+            self.failed(item, &mut Rest::none(), (failure, retry), (span, began))
+        };
         span.within(|| catch_panic(settle)).ok().flatten()
     }
 
