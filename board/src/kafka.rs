@@ -1,6 +1,7 @@
 //! A consumer of keyqueue-kafka in this process.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,10 @@ use crate::rows::Letter;
 use crate::source::{LetterId, Refused};
 use crate::text;
 
-/// For how long letters that were refused together are tried in halves.
+/// For how long letters that were refused together are tried in parts.
 const APART: Duration = Duration::from_secs(30);
+/// The key that is shown of a record without one.
+const NO_KEY: &str = "(no key)";
 const COLUMNS: [Column; 14] = [
     ("topic", "Topic"),
     ("partition", "Partition"),
@@ -87,7 +90,7 @@ impl Partitioned for Kafka {
         let names: Vec<_> = unread.iter().map(name).collect();
         let not_read = (!names.is_empty()).then(|| {
             let names = text::cut(&names.join(", "), text::WHOLE);
-            format!("These partitions cannot be read where they begin: {names}")
+            format!("These partitions cannot be read: {names}")
         });
         let now: Vec<_> = held_up.into_iter().chain(not_read).collect();
         Ok(Partitions {
@@ -138,7 +141,18 @@ impl LetterStore for Letters {
 
     fn act(&self, verb: Verb, ids: &[LetterId]) -> Vec<Result<(), Refused>> {
         let numbers: Vec<_> = ids.iter().map(|id| id.number).collect();
-        act_until(Instant::now() + APART, self, verb, &numbers, None)
+        let end = Instant::now() + APART;
+        let act = |numbers: &[u64]| match verb {
+            Verb::PutBack => self.put_back(numbers).map_err(refused),
+            Verb::Drop => self.discard(numbers).map_err(refused),
+        };
+        // If no letter can be read, brokers are away.
+        let may_go_on = || Instant::now() < end && self.read().is_ok();
+        in_parts(&numbers, act, may_go_on)
+    }
+
+    fn has_key(&self, letter: &Letter) -> bool {
+        letter.key != NO_KEY
     }
 
     fn len(&self) -> Result<usize, Refused> {
@@ -146,42 +160,39 @@ impl LetterStore for Letters {
     }
 }
 
-/// `before` is that a try of more of them is not confirmed.
-fn act_until(
-    end: Instant,
-    letters: &Letters,
-    verb: Verb,
+/// Brokers take all of these or none. The cause may be one of them, such as a record whose topic is gone: so what they refuse is tried in
+/// halves while it may go on, the large ones first, as most of them are good.
+fn in_parts(
     numbers: &[u64],
-    before: Option<&Refused>,
+    act: impl Fn(&[u64]) -> Result<Vec<bool>, Refused>,
+    may_go_on: impl Fn() -> bool,
 ) -> Vec<Result<(), Refused>> {
-    let ended = match verb {
-        Verb::PutBack => letters.put_back(numbers),
-        Verb::Drop => letters.discard(numbers),
-    };
-    let came = |(number, was_there): (&u64, bool)| match was_there {
-        true => Ok(()),
+    let mut came = vec![Ok(()); numbers.len()];
+    // Each with why it was refused as a part of a larger one.
+    let mut parts = VecDeque::from([(0..numbers.len(), None::<Refused>)]);
+    while let Some((part, before)) = parts.pop_front() {
+        let unsent = before.clone().filter(|_| !may_go_on());
+        let is_whole = unsent.is_some() || part.len() == 1;
         // Brokers may have committed it, although they have not said so.
-        false => Err(before.cloned().unwrap_or(Refused::NoLetter(*number))),
-    };
-    match ended.map_err(refused) {
-        Ok(ended) => numbers.iter().zip(ended).map(came).collect(),
-        // Brokers take all or none. The cause may be one of them, such as a record whose topic is gone.
-        Err(refused) if numbers.len() > 1 && letters.read().is_ok() => {
-            let (first, second) = numbers.split_at(numbers.len() / 2);
-            let before = match refused {
-                Refused::Perhaps(_) => Some(&refused),
-                _ => before,
-            };
-            let mut all = act_until(end, letters, verb, first, before);
-            // Past the limit, brokers are probably away, and the rest is not tried.
-            match Instant::now() < end {
-                true => all.extend(act_until(end, letters, verb, second, before)),
-                false => all.resize(numbers.len(), Err(refused)),
+        let perhaps = before.filter(|before| matches!(before, Refused::Perhaps(_)));
+        let say = |refused| perhaps.clone().unwrap_or(refused);
+        match unsent.map_or_else(|| act(&numbers[part.clone()]), Err) {
+            Ok(ended) => {
+                for (at, was_there) in part.zip(ended) {
+                    if !was_there {
+                        came[at] = Err(say(Refused::NoLetter(numbers[at])));
+                    }
+                }
             }
-            all
+            Err(refused) if is_whole => came[part].fill(Err(say(refused))),
+            Err(refused) => {
+                let middle = usize::midpoint(part.start, part.end);
+                let halves = [part.start..middle, middle..part.end];
+                parts.extend(halves.map(|half| (half, Some(say(refused.clone())))));
+            }
         }
-        Err(refused) => vec![Err(refused); numbers.len()],
     }
+    came
 }
 
 fn refused(error: Error) -> Refused {
@@ -206,7 +217,7 @@ fn row(letter: &dead_letter::Letter, most: usize) -> Letter {
             number: letter.number,
             mark: mark.finish(),
         },
-        key: letter.key.as_deref().map_or("(no key)".into(), shown),
+        key: letter.key.as_deref().map_or(NO_KEY.into(), shown),
         value: letter.payload.as_deref().map(shown),
         error: text::cut(&letter.error, most),
         reason: Some(format!(
@@ -241,10 +252,60 @@ fn cells(of: &PartitionStatus) -> Vec<Cell> {
         number(of.bytes),
         number(of.running),
         number(of.failing),
-        Cell::Text(oldest.map(|oldest| oldest.key.clone().unwrap_or_else(|| "(no key)".into()))),
+        Cell::Text(oldest.map(|oldest| oldest.key.clone().unwrap_or_else(|| NO_KEY.into()))),
         Cell::Time(oldest.map(|oldest| oldest.age)),
         Cell::State(doing, is_stalled),
         Cell::Number(oldest.map(|oldest| oldest.attempts.into())),
         Cell::Text(oldest.and_then(|oldest| oldest.error.clone())),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test] // X5
+    fn letters_that_brokers_refuse_keep_few_others_from_being_done() {
+        let numbers: Vec<_> = (1..=64).collect();
+        let tries = RefCell::new(Vec::new());
+        let act = |part: &[u64]| {
+            tries.borrow_mut().push(part.len());
+            match part.contains(&1) {
+                true => Err(Refused::Server("gone".into())),
+                false => Ok(vec![true; part.len()]),
+            }
+        };
+        // There is time for four tries.
+        let came = in_parts(&numbers, act, || tries.borrow().len() < 4);
+        assert_eq!(*tries.borrow(), [64, 32, 32, 16]);
+        let (refused, done) = came.split_at(32);
+        assert!(done.iter().all(Result::is_ok), "{done:?}");
+        assert_eq!(refused, vec![Err(Refused::Server("gone".into())); 32]);
+        let came = in_parts(&numbers, act, || true);
+        assert_eq!(came.iter().filter(|came| came.is_err()).count(), 1);
+        assert!(came[0].is_err());
+    }
+
+    #[test] // X5
+    fn what_is_perhaps_done_is_not_called_refused_by_later_tries() {
+        let perhaps = Refused::Perhaps("slow".into());
+        let tries = RefCell::new(0);
+        // Of both, of the first, and of the second.
+        let act = |_: &[u64]| {
+            *tries.borrow_mut() += 1;
+            match *tries.borrow() {
+                1 => Err(perhaps.clone()),
+                2 => Err(Refused::Server("away".into())),
+                _ => Ok(vec![false]),
+            }
+        };
+        let came = in_parts(&[1, 2], act, || true);
+        assert_eq!(came, vec![Err(perhaps.clone()); 2]);
+        let came = in_parts(&[1], |_| Ok(vec![false]), || true);
+        assert_eq!(came, [Err(Refused::NoLetter(1))]);
+        let came = in_parts(&[1, 2], |_| Err(perhaps.clone()), || false);
+        assert_eq!(came, vec![Err(perhaps.clone()); 2]);
+    }
 }

@@ -36,6 +36,11 @@ pub(crate) trait LetterStore: Send + Sync {
 
     fn len(&self) -> Result<usize, Refused>;
 
+    /// Returns whether a letter has a key, and so a place in the order of those with the same one.
+    fn has_key(&self, _: &Letter) -> bool {
+        true
+    }
+
     /// Returns how many letters are read at once where all are looked at.
     fn step(&self) -> usize {
         256
@@ -189,7 +194,7 @@ pub(crate) fn count(
 
 /// Returns the runs of letters that something is done to together. Two letters of a key are in different ones, so that the newer
 /// one is the last.
-pub(crate) fn runs(letters: &[Letter]) -> Vec<&[Letter]> {
+pub(crate) fn runs<'l>(store: &dyn LetterStore, letters: &'l [Letter]) -> Vec<&'l [Letter]> {
     let (mut runs, mut first, mut keys) = (Vec::new(), 0, HashSet::new());
     for (at, letter) in letters.iter().enumerate() {
         if at - first == TOGETHER || keys.contains(&letter.key) {
@@ -197,7 +202,9 @@ pub(crate) fn runs(letters: &[Letter]) -> Vec<&[Letter]> {
             first = at;
             keys.clear();
         }
-        keys.insert(&letter.key);
+        if store.has_key(letter) {
+            keys.insert(&letter.key);
+        }
     }
     if first < letters.len() {
         runs.push(&letters[first..]);
@@ -219,7 +226,7 @@ pub(crate) fn act_on(
         }
     }
     meant.sort_by_key(|letter| letter.id.number);
-    for run in runs(&meant) {
+    for run in runs(store, &meant) {
         let ids: Vec<_> = run.iter().map(|letter| letter.id).collect();
         for (letter, did) in run.iter().zip(store.act(verb, &ids)) {
             if let Err(refused) = did {

@@ -268,7 +268,8 @@ impl Builder {
         self
     }
 
-    /// Sets how what is finished beyond an offset is stored. Default: 4096 wide characters.
+    /// Sets how what is finished beyond an offset is stored: in at most 10 922 wide characters, or 32 767 of ASCII. Default: 4096
+    /// wide ones.
     pub fn metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = metadata;
         self
@@ -299,7 +300,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] names the first setting that is wrong, and its value.
+    /// [`Error::Config`] names the first setting that is wrong, and its value. [`Error::Client`] is what librdkafka says of settings that
+    /// it refuses together, such as a session that is longer than `max.poll.interval.ms`.
     ///
     /// ```
     /// use keyqueue_kafka::Consumer;
@@ -377,6 +379,13 @@ impl Builder {
             (1..=3600).contains(&session.as_secs()),
             "from 1 s to an hour",
         )?;
+        let (holds, rule) = match self.metadata {
+            Metadata::Wide(most) => (most <= 10_922, "at most 10922 wide characters"),
+            Metadata::Ascii(most) => (most <= 32_767, "at most 32767 characters"),
+            Metadata::Off => (true, ""),
+        };
+        let metadata = format!("{:?}", self.metadata);
+        check("metadata", &metadata, holds, rule)?;
         check("dead_letters", &letters, has_letters, "the name of a topic")?;
         let rule = "not one of the topics that are read";
         check("dead_letters", &letters, !is_read, rule)

@@ -111,7 +111,7 @@ impl Consumer {
     /// cancelled, and nothing was committed.
     /// [`Error::Config`] if a regular expression of the topics matches the topic of dead letters.
     /// [`Error::Client`] if a thread of the run has panicked, as with a subscriber of `tracing` whose output is closed: what ran was cancelled,
-    /// and the group is left.
+    /// and the group is left; and, before anything runs, if librdkafka refuses a regular expression of the topics.
     /// [`Error::HasRun`] if this was called before.
     ///
     /// # Panics

@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// Those that the driver has, for `status`.
     pub(crate) tenures: Mutex<Vec<Arc<Tenure>>>,
-    /// Those of which it cannot read where they begin.
+    /// Those that it cannot read, or of which it cannot read where they begin.
     pub(crate) unread: Mutex<Vec<Partition>>,
     pub(crate) errors: Arc<Errors>,
     pub(crate) metadata: Mutex<Metadata>,

@@ -147,36 +147,6 @@ async fn the_last_commit_of_a_run_is_tried_again() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
-async fn brokers_that_take_less_metadata_get_less() {
-    let cluster = cluster(1);
-    let keys: Vec<_> = (0..1000).map(|number| format!("{number}")).collect();
-    let records: Vec<_> = keys
-        .iter()
-        .map(|key| (Some(key.as_str()), Some("x")))
-        .collect();
-    produce(&cluster, &records).await;
-    cluster.request_errors(
-        RDKafkaApiKey::OffsetCommit,
-        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE],
-    );
-    let builder = builder(&cluster)
-        .exhausted(Exhausted::Block)
-        .metadata(Metadata::Ascii(4096));
-    let run = run(builder, |record| {
-        let result = if record.offset() % 2 == 0 {
-            Err("no")
-        } else {
-            Ok(())
-        };
-        async move { result }
-    });
-    until("the others", || run.consumer.status().finished == 500).await;
-    until("a commit", || is_committed(&run.consumer, 0)).await;
-    let ended = run.end().await.expect("no error");
-    assert_eq!((ended.left, ended.uncommitted), (500, 0));
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R6
 async fn a_run_whose_future_is_dropped_cancels_and_commits() {
     let cluster = cluster(1);
@@ -282,6 +252,14 @@ fn settings_that_are_wrong_are_named() {
         (
             builder().brokers_session(Duration::from_millis(999)),
             "brokers_session = \"999ms\": from 1 s to an hour",
+        ),
+        (
+            builder().metadata(Metadata::Wide(10_923)),
+            "metadata = \"Wide(10923)\": at most 10922 wide",
+        ),
+        (
+            builder().metadata(Metadata::Ascii(32_768)),
+            "metadata = \"Ascii(32768)\": at most 32767",
         ),
         (
             builder().dead_letters(""),

@@ -300,6 +300,18 @@ async fn only_a_letter_whose_commit_was_asked_for_is_perhaps_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
+async fn a_letter_whose_topic_is_gone_is_refused_and_not_waited_for() {
+    let (cluster, run, letters) = one_letter().await;
+    run.end().await.expect("an end");
+    assert_eq!(seen(&letters).len(), 1);
+    let gone = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+    cluster.topic_error("topic", gone).expect("a topic");
+    let ended = blocking(move || letters.put_back(&[1])).await;
+    let error = ended.expect_err("it is refused").to_string();
+    assert!(error.contains("failed delivery"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
 async fn letters_are_read_while_another_broker_is_down() {
     let cluster = two_brokers();
     for topic in ["topic", "dead"] {

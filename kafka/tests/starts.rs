@@ -176,6 +176,23 @@ async fn an_offset_that_is_out_of_range_is_named_if_that_is_an_error() {
     run.end().await.expect("no error");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R7
+async fn a_partition_that_cannot_be_read_on_is_named_until_it_is_read() {
+    let cluster = cluster(1);
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    let (run, notes) = noting(builder(&cluster));
+    until("it is read", || notes.len() == 1).await;
+    // librdkafka says so once.
+    let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    cluster.request_errors(RDKafkaApiKey::Fetch, &[error]);
+    let unread = || run.consumer.status().unread;
+    until("it has a name", || unread() == [("topic".to_owned(), 0)]).await;
+    produce(&cluster, &[(Some("a"), Some("x"))]).await;
+    until("it is read on", || notes.len() == 2).await;
+    until("it has none", || unread().is_empty()).await;
+    run.end().await.expect("no error");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1
 async fn a_group_that_begins_at_the_end_reads_nothing_before_that_is_committed() {
     let cluster = cluster(1);

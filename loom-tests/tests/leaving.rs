@@ -114,6 +114,25 @@ fn a_value_of_a_key_in_hand_that_is_taken_back_with_its_group_beside_a_done() {
     });
 }
 
+/// G8. A key that is queued and delayed is taken back with its group beside a getter. Interleaving: the call passes its delay over,
+/// since that goes with its entry, which the getter takes.
+#[test]
+fn a_delay_of_a_queued_key_is_taken_back_or_stays_beside_a_getter() {
+    check("leaving_queued", 3, || {
+        let (clock, _time) = Clock::mock();
+        let queue = queue_of(|builder| {
+            let builder = builder.clock(clock).manual_timers();
+            builder.group_by(|key: &u8| key / 10)
+        });
+        queue.add_after(1, NS);
+        queue.add(1);
+        let getter = spawn_with(&queue, |queue| queue.try_get().map(drop).is_ok());
+        let taken = queue.take_group(&0_u8).unwrap().len();
+        getter.join().unwrap();
+        assert_eq!(taken + queue.counts().delayed, 1);
+    });
+}
+
 /// C2, C5. A group is taken back beside an add and a getter: its key is delivered or taken, once for each add that queued it.
 #[test]
 fn a_group_that_is_taken_back_beside_an_add_and_a_getter() {

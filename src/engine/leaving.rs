@@ -72,20 +72,23 @@ impl<K, V> Core<K, V> {
         }
     }
 
-    /// Cancels the pending delay of a pinned key of a queue without values. Returns whether nothing of it waits then.
-    fn cancel_pinned(&self, pin: &Pin<K>) -> bool {
+    /// Cancels the pending delay of a pinned key of a queue without values, unless the key is queued. Returns whether it did.
+    pub(crate) fn cancel_pinned(&self, pin: &Pin<K>) -> bool {
         // Dropped last: what the delay had room for is offered to others.
         let mut share = Share::exceeding(self.room());
         let shard = self.keys.lock_of(pin);
+        // It goes with the entry, which a getter may be faster to take: then it stays.
+        if pin.phase() == State::Queued {
+            return false;
+        }
         let Some(stamp) = pin.delay().cancel() else {
             return false;
         };
         share.receive(stamp.is_retry());
         share.give_back();
-        let is_queued = pin.phase() == State::Queued;
         drop(shard);
         self.note_cancelled();
-        !is_queued
+        true
     }
 
     fn take_value(&self, values: &Merger<V>, pin: &Pin<K>) -> Option<(Option<V>, LeftReason)> {

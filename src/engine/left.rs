@@ -64,6 +64,11 @@ impl<K, V> Core<K, V> {
             drop(values.take_receipts(&pin.0, || true));
         }
         pin.0.state().refuse();
+        self.note_refused();
+    }
+
+    /// Counts a key that is refused.
+    pub(crate) fn note_refused(&self) {
         // Ordering: Relaxed; a count.
         self.closing.refused.fetch_add(1, Ordering::Relaxed);
     }

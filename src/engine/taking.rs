@@ -194,9 +194,9 @@ impl<K, V> Core<K, V> {
         self.notify_ready(ready);
     }
 
-    /// Counts the delivery of a closed key, and ends a retry. If there is nothing to deliver, because a shut-down has
-    /// abandoned the key, or because it should carry a value but has none (not `loaded`), finishes
-    /// the key, in the latter case after `refund`.
+    /// Counts the delivery of a closed key, which disowns its dropped delay, and ends a retry. If there is nothing to
+    /// deliver, because a shut-down has abandoned the key, or because it should carry a value but has none (not `loaded`),
+    /// finishes the key, in the latter case after `refund`.
     fn deliverable(
         &self,
         held: Held<K>,
@@ -207,8 +207,11 @@ impl<K, V> Core<K, V> {
         if begun.is_retry() {
             held.clear_retry();
         }
-        if begun.is_closed() && self.closing.delivered() {
-            self.getters.notify_all();
+        if begun.is_closed() {
+            held.disown_dropped();
+            if self.closing.delivered() {
+                self.getters.notify_all();
+            }
         }
         if begun.is_abandoned() {
             self.discard(held);

@@ -12,7 +12,8 @@
 //! | 0..48 | the due tick plus one; 0 means that no delay is pending |
 //!
 //! In a closed word no delay is pending. Its other bits are those of the delay that the shut-down
-//! dropped, until a worker claims it in order to report it; 0 if there is none.
+//! dropped, until a worker claims it in order to report it; 0 if there is none. A delivery of the key that begins then changes the
+//! generation, so that the worker whose retry it was does not claim it.
 //!
 //! A delay that is set also goes into the wheel, as an entry with the word's value at that time.
 //! Moving or cancelling the delay later does not access the wheel. When an entry fires while the
@@ -317,6 +318,18 @@ impl Delay {
         let word = self.0.load(Ordering::Acquire);
         let dropped = word & !CLOSED;
         (dropped != word && stamp.is_of(dropped)).then_some(Stamp(dropped))
+    }
+
+    /// Gives the delay that a shut-down has dropped, if nobody has claimed it, another stamp: the worker whose retry it was does not
+    /// find it.
+    pub(crate) fn disown_dropped(&self) {
+        if let Some(Stamp(dropped)) = self.dropped() {
+            let (was, other) = (dropped | CLOSED, dropped.wrapping_add(GENERATION) | CLOSED);
+            // Ordering: Relaxed; the caller holds the key, whose end releases this.
+            let _ = self
+                .0
+                .compare_exchange(was, other, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Returns true to one caller if a shut-down has dropped the delay with this stamp.

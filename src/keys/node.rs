@@ -369,6 +369,11 @@ impl<K> Held<K> {
         self.get().state.clear_retry();
     }
 
+    /// Disowns the delay that a shut-down has dropped; see [`Delay::disown_dropped`].
+    pub(crate) fn disown_dropped(&self) {
+        self.get().delay.disown_dropped();
+    }
+
     /// Ends the processing. Returns the entry to push if the key was dirty, and whether a shut-down
     /// had closed the key.
     #[inline]

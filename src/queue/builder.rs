@@ -233,7 +233,8 @@ impl<K, V, S> Builder<K, V, S> {
     /// These adds of an [`entry`](WorkQueue::entry) respect the bound: those that [`wait`](crate::Entry::wait), and the verbs
     /// [`try_add`](crate::Entry::try_add), [`add_async`](crate::Entry::add_async) and their like (B1, B2). Every other add or
     /// put, a retry, a key that was dirty and a delay that ends are never refused and do not wait: they count, and may exceed
-    /// the bound (B3). Keys that workers hold are not counted.
+    /// the bound (B3). Of keys that have failed only some count, so that at most twice the capacity waits (B5). Keys that workers
+    /// hold are not counted.
     ///
     /// A key that is queued and has a pending delay counts twice, unless it carries a value. A value that
     /// is heavier than the capacity is let in once nothing else waits.

@@ -72,6 +72,9 @@ impl<K: Clone + Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> 
         for item in items.collect::<Vec<_>>() {
             if let Some(key) = clone(item.key()) {
                 let mut item = item.into_item();
+                if !has_values {
+                    core.cancel_pinned(&Pinned(item.held.pin()).0);
+                }
                 item.end_as(Ended::Dropped);
                 let (value, reason) = (item.take(), LeftReason::Queued);
                 taken.push(Left { key, value, reason });

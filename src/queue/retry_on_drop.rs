@@ -16,7 +16,7 @@ use crate::sync::catch_panic::catch_panic;
 /// | the queue is | the drop |
 /// | --- | --- |
 /// | open | charges the limiter, adds the key again after the limiter's delay, and finishes it |
-/// | shut down | finishes the key, which is not retried; does not charge the limiter |
+/// | shut down | finishes the key, whose retry is refused: it is left for [`take_left`](crate::WorkQueue::take_left); a drain that delivers delays ([`drain_delays`](crate::Builder::drain_delays)) delivers it again immediately, as often as that happens. Does not charge the limiter |
 ///
 /// A retry that waits for its delay at a shut-down is dropped and counted, like every delay: see
 /// [`docs::how_it_ends`](crate::docs::how_it_ends).

@@ -31,7 +31,7 @@
 //! | it is settled | as a job alone: retry, give-up, dead letter, hooks, receipts, and the key is finished before the next part is tried |
 //! | it is dropped, moved elsewhere or leaked | the same as a job alone ([`super::job`]): a value that is elsewhere is taken |
 //! | its value is changed, and its part fails as a whole | the next call gets the value as it is |
-//! | its value is taken, and its part fails as a whole | fails, as a job alone does that fails without its value |
+//! | its value is taken, and its part fails as a whole | fails, or is given up if it is marked so, as a job alone without its value; the first one with the error of the call |
 //! | the future is cancelled | the jobs that are not settled yet are added again, in the order of the parts |
 //! | an abort, of threads | the thread ends after its batch |
 //! | an abort, of tasks | is cancelled |
@@ -293,30 +293,50 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
             Ok(Err(verdict)) => Err(Ok(verdict)),
             Err(message) => Err(Err(message)),
         };
-        let (each, again) = match said {
-            Ok(each) => (each, Vec::new()),
-            Err(whole) if keys == 1 => (vec![whole], Vec::new()),
+        // Of a job whose value was taken: whether it is given up.
+        let (each, again): (Vec<Result<Said<E>, bool>>, _) = match said {
+            Ok(each) => (each.into_iter().map(Ok).collect(), Vec::new()),
+            Err(whole) if keys == 1 => (vec![Ok(whole)], Vec::new()),
             Err(whole) => {
                 trace::batch_failed(keys, &whole);
-                drop_caught(whole);
                 let is_taken =
                     |job: &mut (Item<'q, K, V>, Mark)| matches!(job.0.loaded(), Some(None));
                 let taken = part.extract_if(.., is_taken).collect();
                 let again = cut(mem::replace(&mut part, taken));
-                (part.iter().map(|_| Err(TAKEN.to_owned())).collect(), again)
+                // As of a job alone, a panic is all that counts.
+                let gives_up = |mark: &Mark| match &whole {
+                    Ok(Verdict::GiveUp(_)) => true,
+                    Ok(_) => mark.gives_up(),
+                    Err(_) => false,
+                };
+                let each = part.iter().map(|(_, mark)| Err(gives_up(mark)));
+                let mut each: Vec<_> = each.collect();
+                // The failure is that of the first job that the call has marked, or of the first.
+                let first = part.iter().position(|(_, mark)| mark.is_set());
+                match each.get_mut(first.unwrap_or(0)) {
+                    Some(said) => *said = Ok(whole),
+                    // The drop of an error is user code.
+                    None => drop_caught(whole),
+                }
+                (each, again)
             }
         };
-        let settle = |((mut item, mark), said): ((Item<'q, K, V>, Mark), Said<E>)| {
+        let reports = part.into_iter().zip(each);
+        let reports = reports.filter_map(|((mut item, mark), said)| {
             let span = Span::of(self, &item);
-            let said = said.map(|verdict| mark.on(verdict));
-            let Some(report) = self.settle((&mut item, &mut Rest::none()), said, &span, began)
-            else {
+            let report = match said {
+                Ok(said) => {
+                    let said = said.map(|verdict| mark.on(verdict));
+                    self.settle((&mut item, &mut Rest::none()), said, &span, began)
+                }
+                Err(gives_up) => self.settle_taken(&mut item, gives_up, &span, began),
+            };
+            let Some(report) = report else {
                 drop_caught(item);
                 return None;
             };
             Some((item, report, span))
-        };
-        let reports = part.into_iter().zip(each).filter_map(settle);
+        });
         (reports.collect(), again)
     }
 }
@@ -328,8 +348,6 @@ where
 {
     f(jobs)
 }
-
-const TAKEN: &str = "the value was taken by a call that failed for the batch as a whole";
 
 /// Cuts a part that has failed as a whole in two, or returns one or none if no more jobs are left of it.
 fn cut<K, V>(mut part: Part<'_, K, V>) -> Parts<'_, K, V> {

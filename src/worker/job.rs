@@ -117,6 +117,11 @@ impl Mark {
         self.0.load(Ordering::Relaxed) != 0
     }
 
+    pub(super) fn gives_up(&self) -> bool {
+        // Ordering: Relaxed; as in `set`.
+        self.0.load(Ordering::Relaxed) == GIVE_UP
+    }
+
     /// Returns what a function has returned, with what it has decided.
     pub(super) fn on<E>(&self, verdict: Verdict<E>) -> Verdict<E> {
         // Ordering: Relaxed; as in `set`.

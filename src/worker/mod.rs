@@ -57,7 +57,7 @@
 //! * a retry whose workers have been aborted or dropped: the delay stays in the queue, and workers
 //!   that are started later count on, but do not know its error;
 //! * a retry whose key is also queued or processing: the key is reported if that delivery fails, and the retry is left
-//!   (S12).
+//!   (S12). But if another getter, or another `Workers`, holds the key at the shut-down, the retry is reported, too.
 //!
 //! By default a retry that is pending when its key is added stays pending, even if that delivery gives the key up.
 //! [`supersede_delays`](crate::Builder::supersede_delays) and

@@ -17,7 +17,8 @@
 //! stamp (one that another call has only made more urgent is the same), so neither a retry that was cancelled nor one that was delivered elsewhere is claimed.
 //! The key may be queued or processing: by another add, or because the worker that has added the
 //! retry still holds it. Then its delay is not claimed: the worker that gets or holds the key handles
-//! how it ends, or `shut_down_now` counts it. That a key is idle is final: the shut-down closes a key
+//! how it ends, or `shut_down_now` counts it. Whoever gets a closed key disowns its dropped delay, which has another stamp
+//! then. That a key is idle is final: the shut-down closes a key
 //! before its delay, and a closed key that is idle stays idle. One that `shut_down_now` has discarded is
 //! idle, too, and has a mark that it is left ([`crate::engine::left`]): it was queued, by an add that did not
 //! fail. Whoever takes the mark away has claimed the delay before.

@@ -84,8 +84,8 @@ impl<K, V> Running<K, V> {
 
     /// Shuts the queue down and waits for at most `grace`, first until no key is queued or
     /// processing, then until the workers have reported the retries that were dropped and have ended; then
-    /// [aborts](Self::abort) them (W8). Returns what was left after the first wait: a key that
-    /// was queued then is not delivered to these workers. To wait until workers that hold a key have ended,
+    /// [aborts](Self::abort) them (W8). Returns what was left after the first wait: if the time was over, workers may still get some of
+    /// the keys that were queued then, until they are aborted. To wait until workers that hold a key have ended,
     /// [`join`](Self::join) next.
     ///
     /// A `grace` beyond the range of the system's clock means no limit. A worker that calls this

@@ -14,7 +14,8 @@ use super::each::Rest;
 use super::trace::{self, Span};
 use super::{Failed, Failure, GivenUp, Hook, Key, Loop, Outcome, Reason, Report, Verdict};
 use crate::metrics::Event;
-use crate::sync::catch_panic::catch_panic;
+use crate::sync::Arc;
+use crate::sync::catch_panic::{catch_panic, catch_panic_async};
 use crate::{Added, Ended, Item, KeyHandle};
 
 /// What the function returned, or the message of its panic.
@@ -22,6 +23,9 @@ pub(super) type Said<E> = Result<Verdict<E>, String>;
 
 /// When a try began, for [`Crowd`](crate::wait::crowd::Crowd).
 pub(super) type Epoch = u64;
+
+/// The failure of a job that has no other one.
+const TAKEN: &str = "the value was taken by a call that failed for the batch as a whole";
 
 /// When to retry a key that failed, or why not. `None`: after the limiter's delay.
 type Retry = Result<Option<Duration>, Reason>;
@@ -90,6 +94,28 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     ) -> Option<Report<'a>> {
         // The panic hook has reported a panic in here, and no further report is needed.
         let settle = || self.try_settle(item, rest, said, (span, began));
+        span.within(|| catch_panic(settle)).ok().flatten()
+    }
+
+    /// Handles a job of a batch whose value was taken by a call that failed for all: it fails, or the call gives it up.
+    #[must_use = "the hook is to be awaited"]
+    pub(super) fn settle_taken(
+        &self,
+        item: &mut Item<'_, K, V>,
+        gives_up: bool,
+        span: &Span,
+        began: Epoch,
+    ) -> Option<Report<'a>> {
+        let retry = if gives_up {
+            Err(Reason::GiveUp)
+        } else {
+            Ok(None)
+        };
+        let failure = Failure::Panic(TAKEN.to_owned());
+        let settle = || {
+            self.forget_last(item);
+            self.failed(item, &mut Rest::none(), (failure, retry), (span, began))
+        };
         span.within(|| catch_panic(settle)).ok().flatten()
     }
 
@@ -265,16 +291,35 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
     /// the caller [ends the tries](Self::end_tries) after it.
     fn give_up(&self, lost: Lost<'_, '_, K, V>, given_up: GivenUp<E, V>) -> Option<Report<'a>> {
         let hook = self.on_give_up.as_ref().map(|on_give_up| &on_give_up.hook);
+        // Without a hook, it is left, which counts.
+        let is_refused = hook.is_some() && given_up.reason == Reason::ShutDown;
+        let core = Arc::clone(&self.queue.core);
+        let count = move || {
+            if is_refused {
+                core.note_refused();
+            }
+        };
         if !matches!(hook, Some(Hook::Async(_))) {
+            count();
             self.end_tries(lost.key());
             return self.pass_on(lost, given_up);
         }
         let key = lost.handle();
         let report = catch_panic(|| self.pass_on(lost, given_up)).ok().flatten();
-        if report.is_none() {
-            self.end_tries(&key);
+        match report {
+            // If it is cancelled, the key is put back, and left or delivered again.
+            Some(report) if is_refused && self.requeue_cancelled => Some(Box::pin(async move {
+                let _ = catch_panic_async(report).await;
+                count();
+            })),
+            report => {
+                count();
+                if report.is_none() {
+                    self.end_tries(&key);
+                }
+                report
+            }
         }
-        report
     }
 
     /// Counts a key as given up, and forgets it. Never panics.

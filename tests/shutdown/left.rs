@@ -1,14 +1,14 @@
 //! What a shut-down leaves, and what a drain still delivers (S11 to S13).
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, MS};
-use crate::common::{eventually, poll, scaled, with_queues};
+use crate::common::{eventually, poll, poll_until_idle, scaled, with_queues};
 use keyqueue::limiter::NoLimit;
 use keyqueue::worker::{GivenUp, Job, Outcome, Reason, Verdict, Workers};
 use keyqueue::{Added, GetError, LeftReason, State, WorkQueue};
@@ -207,7 +207,33 @@ fn a_worker_reports_a_refused_retry_or_leaves_it() {
             })
             .unwrap();
         assert_eq!(reports.into_inner(), usize::from(has_hook));
+        assert_eq!(queue.shut_down().refused, 1);
         let expected: &[u64] = if has_hook { &[] } else { &[1] };
+        assert_eq!(left(&queue, LeftReason::Refused), expected);
+    }
+}
+
+#[test] // S11 S13: once, whatever becomes of its report.
+fn a_refused_retry_whose_report_waits_is_counted_once() {
+    for (ends, requeues) in [(true, true), (true, false), (false, true), (false, false)] {
+        let queue = Queue::from_iter([1]);
+        let workers = Workers::new(&queue).concurrency(1);
+        let workers = workers.requeue_cancelled(requeues);
+        let workers = workers.on_give_up_async(|_, _| async move {
+            if ends {
+                resume_unwind(Box::new("as intended"));
+            }
+            std::future::pending::<()>().await;
+        });
+        let mut run = Box::pin(workers.run_async(async |_| {
+            queue.shut_down();
+            Verdict::Retry("fails")
+        }));
+        assert_eq!(poll_until_idle(&mut run).is_ready(), ends);
+        drop(run);
+        assert_eq!(queue.shut_down().refused, 1, "{ends} {requeues}");
+        let is_left = !ends && requeues;
+        let expected: &[u64] = if is_left { &[1] } else { &[] };
         assert_eq!(left(&queue, LeftReason::Refused), expected);
     }
 }

@@ -164,6 +164,39 @@ fn a_key_that_is_delivered_after_its_retry_was_dropped_is_reported_for_what_it_d
     }
 }
 
+#[test] // S5 S13: others than the workers whose retry it was get the key.
+fn a_dropped_retry_whose_key_others_get_is_left() {
+    let limiter = || ItemExponentialFailure::new(HOUR, HOUR).unwrap();
+    for others in [None, Some(Ok(())), Some(Err("again"))] {
+        let (queue, _time) = built(|builder| builder.rate_limiter(limiter()));
+        let ends = Mutex::new(Vec::new());
+        let workers = || {
+            let workers = Workers::new(&queue).concurrency(1);
+            workers.on_give_up(|_, end| ends.lock().unwrap().push(end.reason))
+        };
+        let mut run = Box::pin(workers().run_async(async |_| Err::<(), _>("no")));
+        queue.add(1);
+        assert!(poll_until_idle(&mut run).is_pending());
+        queue.add(1);
+        assert_eq!(queue.shut_down(), left(1, 1));
+        match others {
+            None => queue.try_get().unwrap().done(),
+            Some(outcome) => {
+                let mut run = Box::pin(workers().run_async(async |_| outcome));
+                assert!(poll_until_idle(&mut run).is_ready());
+            }
+        }
+        assert!(poll_until_idle(&mut run).is_ready());
+        drop(run);
+        let expected: &[Reason] = match others {
+            Some(Err(_)) => &[Reason::ShutDown],
+            _ => &[],
+        };
+        assert_eq!(*ends.lock().unwrap(), expected);
+        assert_eq!(delayed(&queue), [1]);
+    }
+}
+
 #[test] // S12 S13: the delay of the retry may be that of an add that has come since the delivery began.
 fn a_delay_that_was_kept_for_a_later_add_is_left_though_its_key_succeeds() {
     let limiter = ItemExponentialFailure::new(HOUR, HOUR).unwrap();

@@ -10,7 +10,7 @@ use crate::common::timed::HOUR;
 use crate::common::watchdog;
 use crate::jobs::{WAYS, Way};
 use keyqueue::limiter::ItemExponentialFailure;
-use keyqueue::worker::{Failures, GivenUp, Job, Outcome, Verdict, Workers};
+use keyqueue::worker::{DeadLetters, Failures, GivenUp, Job, Outcome, Verdict, Workers};
 use keyqueue::{Builder, Clock, Ended, LeftReason, Receipt, WorkQueue, merge};
 
 type List = Vec<u32>;
@@ -173,4 +173,39 @@ fn a_key_whose_value_is_taken_is_reported_without_it_if_it_is_given_up() {
             assert_eq!(*told.lock().unwrap(), said, "{way:?} {gets:?} {gives_up}");
         }
     });
+}
+
+#[test] // W9 W10 W7
+fn a_job_of_a_batch_that_is_given_up_is_reported_although_all_values_were_taken() {
+    let _watchdog = watchdog(60);
+    for way in WAYS {
+        for gives_up in 0..3 {
+            let queue = queue(|builder| builder);
+            (0..4).for_each(|row| _ = queue.put(row, vec![0]));
+            queue.shut_down();
+            let (told, letters) = (Log::default(), DeadLetters::new(9).unwrap());
+            let failures = Arc::clone(&told);
+            let workers = Workers::new(&queue).dead_letters(&letters);
+            let workers = workers.on_error(move |key, failed| {
+                log(&failures, format_args!("{key} {}", failed.failure));
+            });
+            way.run_batches(workers, move |mut jobs: Jobs<'_, List>| {
+                jobs.iter_mut().for_each(|job| drop(job.take()));
+                let marked = jobs[1..1 + gives_up].iter_mut();
+                let marked = marked.map(|job| job.give_up::<(), _>("a bad row"));
+                marked.last().unwrap_or(Err("no"))
+            });
+            let kept: Vec<u64> = letters.list().iter().map(|it| *it.key).collect();
+            assert_eq!(kept, [1, 2][..gives_up], "{way:?}");
+            let told = mem::take(&mut *told.lock().unwrap());
+            let taken =
+                "panicked: the value was taken by a call that failed for the batch as a whole";
+            let said = |row: usize| match (row, gives_up) {
+                (0, 0) => "0 no".to_owned(),
+                (1, 1 | 2) => "1 a bad row".to_owned(),
+                _ => format!("{row} {taken}"),
+            };
+            assert_eq!(told, (0..4).map(said).collect::<Vec<_>>(), "{way:?}");
+        }
+    }
 }

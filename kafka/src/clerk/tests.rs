@@ -89,6 +89,7 @@ fn a_last_commit_that_brokers_refuse_for_its_topic_is_not_repeated() {
 #[test] // R6
 fn a_commit_that_would_be_too_large_is_sent_in_parts() {
     let too_large = RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_COMMIT_OFFSET_SIZE;
+    let metadata_too_large = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE;
     let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN;
     let of_group = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
     let (all, less) = (Metadata::Wide(4096), Metadata::Wide(2048));
@@ -98,6 +99,7 @@ fn a_commit_that_would_be_too_large_is_sent_in_parts() {
         (1, unknown, [true, true, true], all),
         // Three lists. That of the first partition is small enough without its metadata, which is not all that has to be committed.
         (200 << 10, too_large, [false, true, true], less),
+        (200 << 10, metadata_too_large, [false, true, true], less),
         // What is wrong with the group is so for all three.
         (200 << 10, of_group, [false, false, false], all),
     ] {

@@ -70,7 +70,9 @@ impl Letters {
         // Its offsets are those with what is not committed.
         writing
             .set("transactional.id", id)
-            .set("isolation.level", "read_uncommitted");
+            .set("isolation.level", "read_uncommitted")
+            // For that long a topic that brokers do not know is asked for again. Then its records are refused.
+            .set("topic.metadata.propagation.max.ms", "100");
         for limit in ["transaction", "message", "socket"] {
             writing.set(format!("{limit}.timeout.ms"), "10000");
         }
@@ -190,8 +192,7 @@ impl Letters {
             is_there.push(letter.is_some());
             let Some(letter) = letter else { continue };
             if is_put_back {
-                let own = |(name, _): &&Header| !name.starts_with("keyqueue-");
-                let headers = letter.headers.iter().filter(own);
+                let headers = own_headers(&letter.headers);
                 let headers = headers.fold(OwnedHeaders::new(), |headers, (key, value)| {
                     let value = value.as_deref();
                     headers.insert(Of { key, value })
@@ -346,6 +347,18 @@ impl Letters {
     }
 }
 
+/// Those that the record of a letter had: without the last of each name that a letter has, and without those of former letters of it.
+fn own_headers(headers: &[Header]) -> impl Iterator<Item = &Header> {
+    let of_letter = [
+        TOPIC, PARTITION, OFFSET, ERROR, ATTEMPTS, FIRST, LAST, GROUP,
+    ];
+    let is_own = move |(at, (name, _)): &(usize, &Header)| {
+        let is_last = || !headers[at + 1..].iter().any(|(of, _)| of == name);
+        **name != *LETTER && !(of_letter.contains(&&**name) && is_last())
+    };
+    headers.iter().enumerate().filter(is_own).map(|(_, of)| of)
+}
+
 /// Whether a record of the transaction has failed: then the client does not ask for the commit.
 #[derive(Default)]
 struct Deliveries(AtomicBool);
@@ -371,5 +384,27 @@ impl fmt::Debug for Letters {
             .field("topic", &self.topic)
             .field("group", &self.group)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // R8
+    fn a_record_that_is_put_back_keeps_its_own_headers() {
+        // A record of a topic of letters, that another group has given up after it was put back.
+        let own = [TOPIC, ERROR, "trace", "keyqueue-trace"];
+        let more = [
+            LETTER, TOPIC, PARTITION, OFFSET, ERROR, ATTEMPTS, FIRST, LAST, GROUP,
+        ];
+        let header = |(value, name): (u8, &&str)| {
+            let value: Option<Box<[u8]>> = Some([value].into());
+            ((*name).into(), value)
+        };
+        let headers = (0..).zip(own.iter().chain(&more)).map(header);
+        let headers: Vec<Header> = headers.collect();
+        let kept: Vec<_> = own_headers(&headers).collect();
+        assert_eq!(kept, headers[..own.len()].iter().collect::<Vec<_>>());
     }
 }

@@ -1,10 +1,10 @@
 //! Receiving records.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer;
-use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{BorrowedMessage, Message};
 use smallvec::smallvec;
 
@@ -44,7 +44,7 @@ impl Driver {
         let (mut busy, mut full) = (false, false);
         let mut read = Vec::new();
         let mut seeks = Vec::new();
-        let mut has_failed = false;
+        let mut has_changed = false;
         // Each turn begins with another one: the first takes what has become free.
         let mut partitions: Vec<_> = self.partitions.iter_mut().collect();
         let first = self.turns % partitions.len().max(1);
@@ -76,6 +76,7 @@ impl Driver {
                     match assigned.queue.poll(Duration::ZERO) {
                         None => is_over = true,
                         Some(Ok(message)) => {
+                            has_changed |= mem::take(&mut assigned.stands);
                             let record = Arc::new(Inner::read(&message, &assigned.tenure, now));
                             let weight = record.weight();
                             (records, bytes) = (records + of_this.min(1), bytes + weight);
@@ -86,9 +87,8 @@ impl Driver {
                             let of = &assigned.tenure;
                             let text = format!("{} [{}]: {error}", of.topic, of.partition);
                             self.shared.errors.note(text);
-                            let stands = RDKafkaErrorCode::AutoOffsetReset;
-                            assigned.stands |= error.rdkafka_error_code() == Some(stands);
-                            has_failed = true;
+                            assigned.stands = true;
+                            has_changed = true;
                         }
                     }
                 }
@@ -117,7 +117,7 @@ impl Driver {
         for (slot, from) in seeks {
             self.read_again(slot, from);
         }
-        if has_failed {
+        if has_changed {
             // A fatal error is found by the next look.
             self.next_look = now;
             self.show_tenures();

@@ -96,7 +96,7 @@ struct Assigned {
     queue: PartitionQueue<Context>,
     /// It has to be read again from here, which the client has refused until now.
     seek: Option<u64>,
-    /// Its offset has gone out of range, and `auto.offset.reset` is `error`: the client reads it no further.
+    /// The client could not read it on, and has read no record since: it stands, or reads the same again and again.
     stands: bool,
 }
 

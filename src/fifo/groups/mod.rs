@@ -419,7 +419,8 @@ where
             for number in schedule.groups.numbers() {
                 let in_flight = counts.get(&Some(number)).copied().unwrap_or(0);
                 let group = schedule.groups.get(number);
-                let (queued, held_until) = (group.queued as usize, group.held_until);
+                let queued = (group.queued + group.cooling) as usize;
+                let held_until = group.held_until;
                 if let Some(name) = &group.name
                     && (queued + in_flight > 0 || held_until > 0)
                 {

@@ -129,6 +129,9 @@ fn keys_that_wait_for_the_ends_of_their_intervals_are_taken_back_and_counted_no_
         queue.get().unwrap().done();
         queue.add(key);
     }
+    let groups = queue.groups::<&str>();
+    assert!(groups.iter().all(|group| group.queued == 1), "{groups:?}");
+    assert_eq!(groups.len(), 2);
     queue.add_all([("a", 2), ("b", 2)]);
     assert_eq!(queue.len(), 4);
     let queued = LeftReason::Queued;

@@ -1,11 +1,14 @@
-//! Groups that leave, of queues with values: keys in hand, and delays that have nothing to deliver (G8).
+//! Groups that leave: values of keys in hand, delays that have nothing to deliver, and those of queued keys (G8).
 
+use std::cell::RefCell;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::leaving::{lists, sorted};
 use crate::common::timed::HOUR;
 use crate::common::{figures, there};
-use keyqueue::{Added, Ended, LeftReason, State};
+use keyqueue::{Added, Ended, LeftReason, State, WorkQueue};
 
 #[test] // G8 V2 S12
 fn a_key_in_hand_whose_newer_value_is_taken_back_is_idle_when_it_is_done() {
@@ -76,4 +79,37 @@ fn an_add_without_a_value_of_a_key_in_work_is_not_taken_back() {
     assert_eq!((item.value().as_slice(), receipt.ended()), (&[2][..], None));
     item.done();
     assert_eq!(receipt.ended(), Some(Ended::Done));
+}
+
+thread_local! {
+    /// Runs when the name of a group is hashed, which is before the entries of its keys are taken.
+    static HASHED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Heard;
+
+impl Hash for Heard {
+    fn hash<H: Hasher>(&self, _: &mut H) {
+        if let Some(run) = HASHED.take() {
+            run();
+        }
+    }
+}
+
+#[test] // G8
+fn a_queued_key_that_a_getter_is_faster_to_take_keeps_its_delay() {
+    let queue = WorkQueue::builder().group_by(|_: &u32| Heard).build();
+    let queue = Arc::new(queue.unwrap());
+    queue.add_after(1, HOUR);
+    queue.add(1);
+    let getter = Arc::clone(&queue);
+    HASHED.set(Some(Box::new(move || getter.try_get().unwrap().done())));
+    assert!(queue.take_group(&Heard).unwrap().is_empty());
+    assert!(HASHED.take().is_none());
+    let left = queue.drain_group(&Heard, Duration::ZERO).unwrap();
+    assert_eq!(figures(left), (0, 0, 1));
+    let taken = queue.take_group(&Heard).unwrap();
+    let taken: Vec<_> = taken.iter().map(|left| (left.key, left.reason)).collect();
+    assert_eq!(taken, [(1, LeftReason::Delayed)]);
 }
