@@ -171,6 +171,22 @@ fn what_is_left_for_two_reasons_is_taken_once() {
     });
 }
 
+/// S12. A key that was queued, and delayed as well, is taken beside its delivery: its delay is left once, and its entry is delivered
+/// or taken with it.
+#[test]
+fn what_is_left_beside_a_delivery_is_taken_once() {
+    check("left_delivered", 2, || {
+        let (queue, _time) = delayed_queue(Builder::manual_timers);
+        queue.add_after(1, Duration::from_secs(1));
+        queue.add(1);
+        queue.shut_down();
+        let getter = spawn_with(&queue, |queue| queue.try_get().is_ok());
+        assert_eq!(queue.take_left().len(), 1);
+        getter.join().unwrap();
+        assert_eq!(queue.take_left().len(), 0);
+    });
+}
+
 /// S12, V2. A worker is refused beside a put and the end: each number is left once, or was not accepted.
 #[test]
 fn values_beside_the_end_are_left_once() {

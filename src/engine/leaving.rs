@@ -8,7 +8,8 @@
 //! First what waits for a delay, a retry or the end of a delivery, then what is queued: a key only moves from the former to the
 //! latter by itself, so one that moves in between is found. But a thread that ends a delay or a delivery holds the key for a moment
 //! before the key is in its group: a call finds neither then. Each key is taken in one step with others: its delay under the lock of its
-//! value or of its shard, as a cancel does; its entry under the lock of the groups, as a getter does. A key in hand that is
+//! value or of its shard, as a cancel does; its entry under the lock of the groups, as a getter does. In a queue without values the
+//! delay of a queued key is taken after its entry: a getter that is faster leaves it where it is. A key in hand that is
 //! dirty for the value that is taken is processing then. A worker that holds a key may put it back after the walk.
 //!
 //! # The end

@@ -207,24 +207,25 @@ impl<K, V> Core<K, V> {
         if begun.is_retry() {
             held.clear_retry();
         }
-        if begun.is_closed() {
-            held.disown_dropped();
-            if self.closing.delivered() {
-                self.getters.notify_all();
-            }
+        if begun.is_closed() && self.closing.delivered() {
+            self.getters.notify_all();
         }
         if begun.is_abandoned() {
             self.discard(held);
-        } else if loaded {
-            if let Some(ordered) = self.ordered() {
-                held.seat(&ordered.seated).begin(begun.level());
-            }
-            return Some(held);
-        } else {
+            return None;
+        }
+        if begun.is_closed() {
+            held.disown_dropped();
+        }
+        if !loaded {
             refund(&held);
             self.finish(held);
+            return None;
         }
-        None
+        if let Some(ordered) = self.ordered() {
+            held.seat(&ordered.seated).begin(begun.level());
+        }
+        Some(held)
     }
 
     /// Begins the delivery of a key of a queue without an order of its own. Returns `None` if there is nothing to deliver.

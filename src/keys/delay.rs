@@ -345,7 +345,8 @@ impl Delay {
     /// Returns the stamp of a delay that a shut-down has dropped, and that nobody has claimed.
     #[inline]
     pub(crate) fn dropped(&self) -> Option<Stamp> {
-        // Ordering: Relaxed; no delay is set once one was dropped, and `claim_dropped` acquires.
+        // Ordering: Relaxed; no delay is set once one was dropped, and `claim_dropped` acquires. `disown_dropped` changes the stamp
+        // of the same delay.
         let word = self.0.load(Ordering::Relaxed);
         (word & CLOSED != 0 && word & TICK != 0).then_some(Stamp(word & !CLOSED))
     }

@@ -306,8 +306,8 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
                 // As of a job alone, a panic is all that counts.
                 let gives_up = |mark: &Mark| match &whole {
                     Ok(Verdict::GiveUp(_)) => true,
-                    Ok(_) => mark.gives_up(),
-                    Err(_) => false,
+                    Ok(Verdict::Retry(_)) => mark.gives_up(),
+                    Ok(_) | Err(_) => false,
                 };
                 let each = part.iter().map(|(_, mark)| Err(gives_up(mark)));
                 let mut each: Vec<_> = each.collect();
