@@ -92,7 +92,8 @@ pub(crate) struct Entry {
 
 #[derive(Default)]
 struct Seen {
-    last: Option<(Instant, Arc<Census>)>,
+    /// With the state that the queue had before.
+    last: Option<(Instant, &'static str, Arc<Census>)>,
     /// How long a look takes usually.
     usual: Option<Duration>,
 }
@@ -353,7 +354,7 @@ impl Entry {
     pub(crate) fn look(&self) -> Option<(Summary, Arc<Census>)> {
         let mut summary = self.source.summary()?;
         summary.name.clone_from(&self.name);
-        let census = self.census()?;
+        let census = self.census(summary.state)?;
         summary.note_left(Some(&census));
         let now = Instant::now();
         let mut history = lock(&self.history);
@@ -369,18 +370,30 @@ impl Entry {
         Some((summary, census))
     }
 
-    /// Viewers share a census for as long as that keeps the looks below a share of a processor.
-    fn census(&self) -> Option<Arc<Census>> {
+    /// Returns the queue's numbers without a look at its keys. `None` if the queue is gone.
+    pub(crate) fn summary(&self) -> Option<Summary> {
+        let mut summary = self.source.summary()?;
+        summary.name.clone_from(&self.name);
+        let seen = lock(&self.seen);
+        let last = seen.last.as_ref();
+        let of_state = last.filter(|(_, state, _)| *state == summary.state);
+        summary.note_left(of_state.map(|(.., census)| &**census));
+        Some(summary)
+    }
+
+    /// Viewers share a census for as long as that keeps the looks below a share of a processor, and the queue's state is the same.
+    fn census(&self, state: &'static str) -> Option<Arc<Census>> {
         let mut seen = lock(&self.seen);
         let usual = seen.usual.unwrap_or(FIRST);
-        if let Some((at, census)) = &seen.last
+        if let Some((at, of, census)) = &seen.last
+            && *of == state
             && at.elapsed() < (usual * SHARE).min(STALE)
         {
             return Some(Arc::clone(census));
         }
         let census = Arc::new(self.source.census(ALL)?);
         seen.usual = Some(census.took.min(2 * usual));
-        seen.last = Some((Instant::now(), Arc::clone(&census)));
+        seen.last = Some((Instant::now(), state, Arc::clone(&census)));
         Some(census)
     }
 

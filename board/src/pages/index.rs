@@ -71,20 +71,15 @@ struct Fleet<'a> {
 }
 
 fn line(queue: &Entry, has_time: bool) -> Line {
-    let name = queue.name.clone();
     let (summary, census) = has_time.then(|| queue.look()).flatten().unzip();
     let rate = queue.with_history(|history| history.rate(Instant::now()));
     let rate = rate.filter(|_| census.is_some());
-    let without_census = || {
-        let mut summary = queue.source.summary()?;
-        summary.note_left(None);
-        Some(summary)
-    };
-    let summary = summary.or_else(without_census).unwrap_or(Summary {
+    let summary = summary.or_else(|| queue.summary()).unwrap_or(Summary {
+        name: queue.name.clone(),
         state: Summary::GONE,
         ..Summary::default()
     });
-    line_of(Summary { name, ..summary }, census.as_deref(), rate)
+    line_of(summary, census.as_deref(), rate)
 }
 
 /// Numbers of some of the keys would look like those of all.
