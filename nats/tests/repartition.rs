@@ -401,6 +401,10 @@ async fn the_streams_of_others_are_left_alone() {
     let refused = repartition(&client, &new).await.unwrap_err().to_string();
     let said = "subject_transform of the stream WORK-3-1 is None";
     assert!(refused.starts_with(said), "{refused}");
+    // No change has begun.
+    let made = context.get_stream("WORK-3-0").await;
+    assert!(made.is_err(), "{made:?}");
+    repartition(&client, &old).await.unwrap();
     producer.add("key", "").await.unwrap();
     let log = Log::default();
     let replica = Replica::logging(&server, &old, "a", &log).await;
