@@ -244,7 +244,7 @@ async fn a_count_outlasts_the_wait_of_its_key() {
     }
 }
 
-/// A replica that has lost its lease while it had keys in hand. `fails` fails then, others are given up.
+/// A replica that has lost its lease while it had keys in hand. `fails` fails then, others are given up, and a message of no producer comes.
 struct Suspended {
     config: Config,
     server: Server,
@@ -283,6 +283,16 @@ impl Suspended {
         proxy.lose_named(Some("KV.WORK-owners"));
         let suspended = |event| matches!(event, Event::Suspended { .. }).then_some(());
         told(&mut events, suspended).await;
+        let context = jetstream::new(server.client().await);
+        let stranger = context.publish("work.1.0.in.no/key", "".into()).await;
+        stranger.unwrap().await.unwrap();
+        until("the message of no producer has come", async || {
+            let stream = context.get_stream("WORK-1-0").await.unwrap();
+            let name = consumers(&client).await.pop().unwrap();
+            let info = stream.consumer_info(name).await.unwrap();
+            info.delivered.consumer_sequence > keys.len() as u64
+        })
+        .await;
         gate.send_replace(true);
         let all = all.wait_for(|ended| *ended == keys.len()).await;
         all.unwrap();
@@ -329,9 +339,10 @@ async fn counts_and_letters_wait_for_the_lease() {
     };
     it.proxy.lose_named(None);
     let client = it.server.client().await;
-    until("it is given up", async || {
-        dead_letter::count(&client, &it.config).await.unwrap() == Some(1)
-    })
+    until(
+        "it is given up, and there is the other letter",
+        async || dead_letter::count(&client, &it.config).await.unwrap() == Some(2),
+    )
     .await;
     it.the_failure_is_counted().await;
 }

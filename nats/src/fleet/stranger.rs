@@ -67,6 +67,12 @@ async fn store(
     let mut is_told = false;
     loop {
         let _turn = tenure.strangers.turn.lock().await;
+        // Without the lease the message may be another owner's.
+        tokio::select! {
+            biased;
+            () = tenure.lost() => return false,
+            () = shared.lease.held() => {}
+        }
         // A hand-over waits for a try.
         let Some(running) = tenure.begin() else {
             return false;
