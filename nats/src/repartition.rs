@@ -77,6 +77,8 @@ pub async fn repartition(client: &Client, config: &Config) -> Result<(), Error> 
     if old.partitions != config.partitions {
         stream::find_streams(&context, &old, true).await?;
         if layout.next.is_none() {
+            // A change that has begun cannot be taken back.
+            stream::check_names(&context, config).await?;
             // What a change to this number has left: the new streams may have the same names.
             let _left = delete_others(&context, &old).await?;
             let next = Some(config.partitions);

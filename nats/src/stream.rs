@@ -217,9 +217,25 @@ pub(crate) async fn find_partition(
     partition: u16,
 ) -> Result<Option<Stream>, Error> {
     let wanted = config.stream_config(partition, false);
-    let is_its =
-        |there: &Stream| there.cached_info().config.subject_transform == wanted.subject_transform;
-    Ok(find(context, &wanted.name).await?.filter(is_its))
+    let there = find(context, &wanted.name).await?;
+    Ok(there.filter(|there| is_its(&there.cached_info().config, &wanted).is_ok()))
+}
+
+/// An error: the stream that has a partition's name is somebody else's, and is left as it is.
+fn is_its(found: &stream::Config, wanted: &stream::Config) -> Result<(), Error> {
+    let what = format!("subject_transform of the stream {}", wanted.name);
+    same(what, &found.subject_transform, &wanted.subject_transform)
+}
+
+/// Finds out whether streams of others are in the places of partitions.
+pub(crate) async fn check_names(context: &Context, config: &Config) -> Result<(), Error> {
+    let check = async |partition| {
+        let wanted = config.stream_config(partition, false);
+        let there = find(context, &wanted.name).await?;
+        there.map_or(Ok(()), |there| is_its(&there.cached_info().config, &wanted))
+    };
+    let checked = futures_util::stream::iter(0..config.partitions).map(check);
+    checked.buffer_unordered(AT_ONCE).try_collect().await
 }
 
 /// Creates the streams of the partitions that are not there, and returns which. `open`: they take new messages.
@@ -230,13 +246,8 @@ pub(crate) async fn create_streams(
 ) -> Result<Vec<u16>, Error> {
     let create = async |partition| {
         let wanted = config.stream_config(partition, open);
-        let (what, transform) = (
-            format!("subject_transform of the stream {}", wanted.name),
-            wanted.subject_transform.clone(),
-        );
-        let (found, was_missing) = create_stream(context, wanted).await?;
-        // Somebody else's has none, and is left as it is.
-        same(what, &found.subject_transform, &transform)?;
+        let (found, was_missing) = create_stream(context, wanted.clone()).await?;
+        is_its(&found, &wanted)?;
         Ok(was_missing.then_some(partition))
     };
     let created = futures_util::stream::iter(0..config.partitions)
@@ -422,11 +433,7 @@ async fn partition_stream(
     }
     let name = &wanted.name;
     let of = |setting: &str| format!("{setting} of the stream {name}");
-    same(
-        of("subject_transform"),
-        &found.subject_transform,
-        &wanted.subject_transform,
-    )?;
+    is_its(found, &wanted)?;
     same(of("subjects"), &found.subjects, &wanted.subjects)?;
     same(of("retention"), &found.retention, &wanted.retention)?;
     same(of("storage"), &found.storage, &wanted.storage)?;

@@ -3,15 +3,16 @@
 mod common;
 
 use std::future::{pending, ready};
+use std::pin::Pin;
 use std::time::Duration;
 
 use async_nats::{Client, jetstream};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use keyqueue_nats::{Config, Delivery, Event, Fleet, Verdict, dead_letter};
 use servers::nats::Server;
 use servers::until;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use common::{
     DONE, Log, Replica, Swallow, another_consumer, consumers, count, created, drained, gated, keys,
@@ -243,28 +244,29 @@ async fn a_count_outlasts_the_wait_of_its_key() {
     }
 }
 
-/// A replica that has lost its lease while it had two keys in hand, one of which fails then and the other is given up.
+/// A replica that has lost its lease while it had keys in hand. `fails` fails then, others are given up, and a message of no producer comes.
 struct Suspended {
     config: Config,
     server: Server,
     proxy: Swallow,
     client: Client,
     replica: Replica,
+    events: Pin<Box<dyn Stream<Item = Event> + Send>>,
 }
 
 impl Suspended {
-    async fn new() -> Option<Self> {
+    async fn new(keys: &[&str]) -> Option<Self> {
         let config = letters();
         let (server, _, producer) = created(&config).await?;
-        stored(&producer, [("fails", ""), ("given-up", "")]).await;
+        stored(&producer, keys.iter().map(|key| (key, ""))).await;
         let (log, gate) = (Log::default(), watch::Sender::new(false));
         let proxy = Swallow::start(server.url()).await;
         let client = proxy.client().await;
         let (open, ended) = (gate.subscribe(), watch::Sender::new(0));
-        let mut both = ended.subscribe();
+        let mut all = ended.subscribe();
         let fleet = Fleet::join(client.clone(), config.clone(), "a").await;
         let fleet = fleet.unwrap();
-        let mut events = fleet.events();
+        let mut events = Box::pin(fleet.events());
         let fails = move |delivery: Delivery| {
             let (mut open, ended) = (open.clone(), ended.clone());
             async move {
@@ -277,18 +279,30 @@ impl Suspended {
             }
         };
         let replica = run(fleet, logging(&log, fails));
-        until("they are in hand", async || seen(&log).len() == 2).await;
+        until("they are in hand", async || seen(&log).len() == keys.len()).await;
         proxy.lose_named(Some("KV.WORK-owners"));
         let suspended = |event| matches!(event, Event::Suspended { .. }).then_some(());
         told(&mut events, suspended).await;
+        let context = jetstream::new(server.client().await);
+        let stranger = context.publish("work.1.0.in.no/key", "".into()).await;
+        stranger.unwrap().await.unwrap();
+        until("the message of no producer has come", async || {
+            let stream = context.get_stream("WORK-1-0").await.unwrap();
+            let name = consumers(&client).await.pop().unwrap();
+            let info = stream.consumer_info(name).await.unwrap();
+            info.delivered.consumer_sequence > keys.len() as u64
+        })
+        .await;
         gate.send_replace(true);
-        both.wait_for(|ended| *ended == 2).await.unwrap();
+        let all = all.wait_for(|ended| *ended == keys.len()).await;
+        all.unwrap();
         let it = Suspended {
             config,
             server,
             proxy,
             client,
             replica,
+            events,
         };
         it.nothing_is_written().await;
         Some(it)
@@ -304,34 +318,57 @@ impl Suspended {
         let writes: Vec<_> = requests.iter().filter(is_write).collect();
         assert!(writes.is_empty(), "{writes:?}");
     }
+
+    async fn the_failure_is_counted(&self) {
+        let context = jetstream::new(self.server.client().await);
+        let counts = context.get_stream("KV_WORK-counts").await.unwrap();
+        until("the failure is counted", async || {
+            let subject = "$KV.WORK-counts.1.a.0.fails";
+            let record = counts.get_last_raw_message_by_subject(subject).await;
+            record.is_ok_and(|record| record.payload == "1")
+        })
+        .await;
+    }
 }
 
 /// N3, N15: a replica without the lease writes no counts and no letters, which another one may own by now, until it has renewed the lease.
 #[tokio::test]
 async fn counts_and_letters_wait_for_the_lease() {
-    let Some(it) = Suspended::new().await else {
+    let Some(it) = Suspended::new(&["fails", "given-up"]).await else {
         return;
     };
     it.proxy.lose_named(None);
     let client = it.server.client().await;
-    until("it is given up", async || {
-        dead_letter::count(&client, &it.config).await.unwrap() == Some(1)
-    })
+    until(
+        "it is given up, and there is the other letter",
+        async || dead_letter::count(&client, &it.config).await.unwrap() == Some(2),
+    )
     .await;
-    let counts = jetstream::new(client).get_stream("KV_WORK-counts").await;
-    let counts = counts.unwrap();
-    until("the failure is counted", async || {
-        let subject = "$KV.WORK-counts.1.a.0.fails";
-        let record = counts.get_last_raw_message_by_subject(subject).await;
-        record.is_ok_and(|record| record.payload == "1")
-    })
-    .await;
+    it.the_failure_is_counted().await;
+}
+
+/// N15: so does a hand-over, which is the last that can write them.
+#[tokio::test]
+async fn a_hand_over_waits_for_the_lease() {
+    let Some(mut it) = Suspended::new(&["fails"]).await else {
+        return;
+    };
+    let leave = it.replica.fleet.leave(Duration::from_secs(20));
+    let resume = async {
+        let is_over = |event| matches!(event, Event::HandedOver(_)).then_some(());
+        let early = timeout(Duration::from_secs(1), told(&mut it.events, is_over)).await;
+        assert!(early.is_err(), "what is counted is lost");
+        it.proxy.lose_named(None);
+    };
+    let (left, ()) = tokio::join!(leave, resume);
+    assert!(left.abandoned.is_empty(), "{left:?}");
+    it.the_failure_is_counted().await;
 }
 
 /// N3, N15: nor if another one has taken over.
 #[tokio::test]
 async fn counts_and_letters_of_a_lost_key_are_not_written() {
-    let Some(it) = Suspended::new().await else {
+    let Some(it) = Suspended::new(&["fails", "given-up"]).await else {
         return;
     };
     let _next = Replica::logging(&it.server, &it.config, "b", &Log::default()).await;

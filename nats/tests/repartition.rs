@@ -107,17 +107,25 @@ async fn a_late_change_closes_no_streams_that_take_messages() {
     let proxy = Swallow::start(server.url()).await;
     // On a busy machine the changes may take longer than a request has.
     let late = loop {
-        proxy.hold(Some("STREAM.INFO.WORK-7-"));
-        let before = proxy.requests().len();
+        let (begins, looks) = ("$KV.WORK-owners.layout", "STREAM.INFO.WORK-7-");
+        proxy.hold(Some(begins));
+        let mut before = proxy.requests().len();
         let late = tokio::spawn({
             let (client, new) = (proxy.client().await, new.clone());
             async move { repartition(&client, &new).await }
         });
-        until("it looks for the new streams", async || {
-            let requests = proxy.requests().into_iter().skip(before);
-            requests.filter(|to| to.contains("WORK-7-")).count() > 0
-        })
-        .await;
+        for next in [begins, looks] {
+            until(
+                "the change begins, and it looks for the new streams",
+                async || {
+                    let requests = proxy.requests();
+                    requests[before..].iter().any(|to| to.contains(next))
+                },
+            )
+            .await;
+            before = proxy.requests().len();
+            proxy.hold(Some(looks));
+        }
         repartition(&client, &new).await.unwrap();
         repartition(&client, &old).await.unwrap();
         proxy.hold(None);
@@ -401,6 +409,10 @@ async fn the_streams_of_others_are_left_alone() {
     let refused = repartition(&client, &new).await.unwrap_err().to_string();
     let said = "subject_transform of the stream WORK-3-1 is None";
     assert!(refused.starts_with(said), "{refused}");
+    // No change has begun.
+    let made = context.get_stream("WORK-3-0").await;
+    assert!(made.is_err(), "{made:?}");
+    repartition(&client, &old).await.unwrap();
     producer.add("key", "").await.unwrap();
     let log = Log::default();
     let replica = Replica::logging(&server, &old, "a", &log).await;

@@ -302,8 +302,11 @@ impl Driver {
                 () = tenure.finish() => {}
                 () = limit => {}
             }
-            if tenure.is_lost() {
-                return None;
+            // Without the lease no count is written, and nothing can be released.
+            tokio::select! {
+                biased;
+                () = tenure.lost() => return None,
+                () = shared.lease.held() => {}
             }
             tenure.attempts.hand_on(&shared, &tenure).await;
             shared.acks.settled(&shared.client, &tenure).await;

@@ -1,12 +1,11 @@
 //! Messages that no `Producer` has published: of another partition, or of no key.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::Subject;
-use futures_util::FutureExt;
 use tokio::sync;
 use tokio::time::sleep;
 
@@ -47,14 +46,7 @@ pub(super) fn refuse(
     }
     let (shared, tenure) = (Arc::clone(shared), Arc::clone(tenure));
     tokio::spawn(async move {
-        let is_removed = loop {
-            let store = store(&shared, &tenure, &subject, &mut message, &reason);
-            match AssertUnwindSafe(store).catch_unwind().await {
-                Ok(is_removed) => break is_removed,
-                // A subscriber of events, or a recorder, has panicked.
-                Err(_) => sleep(PAUSE).await,
-            }
-        };
+        let is_removed = store(&shared, &tenure, &subject, &mut message, &reason).await;
         let reply = tenure.strangers.replies().remove(&sequence);
         if let Some(reply) = reply.filter(|_| is_removed) {
             shared.acks.terminate(&tenure, reply);
@@ -75,6 +67,12 @@ async fn store(
     let mut is_told = false;
     loop {
         let _turn = tenure.strangers.turn.lock().await;
+        // Without the lease the message may be another owner's.
+        tokio::select! {
+            biased;
+            () = tenure.lost() => return false,
+            () = shared.lease.held() => {}
+        }
         // A hand-over waits for a try.
         let Some(running) = tenure.begin() else {
             return false;
@@ -91,11 +89,12 @@ async fn store(
         let error = match publish.await {
             Ok(is_there) => {
                 if is_there {
-                    shared.tell(Event::Stranger {
+                    let stranger = Event::Stranger {
                         subject: subject.to_owned(),
                         sequence: message.sequence,
                         reason: reason.to_owned(),
-                    });
+                    };
+                    tell(shared, stranger);
                 }
                 return true;
             }
@@ -104,12 +103,15 @@ async fn store(
         drop(running);
         if !is_told {
             is_told = true;
-            shared.tell(Event::DeadLetterRefused {
-                key: subject.to_owned(),
-                reason: error.to_string(),
-            });
+            let (key, reason) = (subject.to_owned(), error.to_string());
+            tell(shared, Event::DeadLetterRefused { key, reason });
         }
         message.park();
         sleep(PAUSE).await;
     }
+}
+
+/// A subscriber of events, or a recorder, that panics does not keep the message where it is.
+fn tell(shared: &Shared, event: Event) {
+    let _ = catch_unwind(AssertUnwindSafe(|| shared.tell(event)));
 }
