@@ -90,7 +90,7 @@ impl Partitioned for Kafka {
         let names: Vec<_> = unread.iter().map(name).collect();
         let not_read = (!names.is_empty()).then(|| {
             let names = text::cut(&names.join(", "), text::WHOLE);
-            format!("These partitions cannot be read: {names}")
+            format!("These partitions could not be read, and were not since: {names}")
         });
         let now: Vec<_> = held_up.into_iter().chain(not_read).collect();
         Ok(Partitions {
@@ -148,7 +148,13 @@ impl LetterStore for Letters {
         };
         // If no letter can be read, brokers are away.
         let may_go_on = || Instant::now() < end && self.read().is_ok();
-        in_parts(&numbers, act, may_go_on)
+        let letters = self.read().unwrap_or_default();
+        // One that is not there is in no topic.
+        let topic = |number| {
+            let found = letters.binary_search_by_key(&number, |letter| letter.number);
+            found.ok().map(|at| &letters[at].place.topic)
+        };
+        in_parts(&numbers, topic, act, may_go_on)
     }
 
     fn has_key(&self, letter: &Letter) -> bool {
@@ -160,37 +166,55 @@ impl LetterStore for Letters {
     }
 }
 
-/// Brokers take all of these or none. The cause may be one of them, such as a record whose topic is gone: so what they refuse is tried in
-/// halves while it may go on, the large ones first, as most of them are good.
-fn in_parts(
+/// Brokers take all of these or none. The cause may be one of them, or a topic that is gone: so what they refuse is tried while it may go
+/// on, first each topic by itself, then in halves, a try of each topic in turn. Those of a topic that are taken are so in their order.
+fn in_parts<T: Ord>(
     numbers: &[u64],
+    topic: impl Fn(u64) -> T,
     act: impl Fn(&[u64]) -> Result<Vec<bool>, Refused>,
     may_go_on: impl Fn() -> bool,
 ) -> Vec<Result<(), Refused>> {
+    let of = |at: &usize| topic(numbers[*at]);
     let mut came = vec![Ok(()); numbers.len()];
-    // Each with why it was refused as a part of a larger one.
-    let mut parts = VecDeque::from([(0..numbers.len(), None::<Refused>)]);
-    while let Some((part, before)) = parts.pop_front() {
+    let mut all: Vec<_> = (0..numbers.len()).collect();
+    all.sort_by_key(of);
+    // The parts of each topic, the next one last, each with why it was refused as a part of a larger one.
+    let mut topics = VecDeque::from([vec![(&all[..], None::<Refused>)]]);
+    while let Some(mut parts) = topics.pop_front() {
+        let Some((part, before)) = parts.pop() else {
+            continue;
+        };
         let unsent = before.clone().filter(|_| !may_go_on());
-        let is_whole = unsent.is_some() || part.len() == 1;
+        let is_whole = unsent.is_some() || part.len() <= 1;
         // Brokers may have committed it, although they have not said so.
         let perhaps = before.filter(|before| matches!(before, Refused::Perhaps(_)));
-        let say = |refused| perhaps.clone().unwrap_or(refused);
-        match unsent.map_or_else(|| act(&numbers[part.clone()]), Err) {
+        let say = |refused: Refused| perhaps.clone().unwrap_or(refused);
+        let meant: Vec<_> = part.iter().map(|at| numbers[*at]).collect();
+        match unsent.map_or_else(|| act(&meant), Err) {
             Ok(ended) => {
-                for (at, was_there) in part.zip(ended) {
+                for (at, was_there) in part.iter().zip(ended) {
                     if !was_there {
-                        came[at] = Err(say(Refused::NoLetter(numbers[at])));
+                        came[*at] = Err(say(Refused::NoLetter(numbers[*at])));
                     }
                 }
             }
-            Err(refused) if is_whole => came[part].fill(Err(say(refused))),
+            Err(refused) if is_whole => {
+                for at in part {
+                    came[*at] = Err(say(refused.clone()));
+                }
+            }
             Err(refused) => {
-                let middle = usize::midpoint(part.start, part.end);
-                let halves = [part.start..middle, middle..part.end];
-                parts.extend(halves.map(|half| (half, Some(say(refused.clone())))));
+                let with = |part| (part, Some(say(refused.clone())));
+                let of_topics: Vec<_> = part.chunk_by(|one, next| of(one) == of(next)).collect();
+                if of_topics.len() > 1 {
+                    topics.extend(of_topics.into_iter().map(|part| vec![with(part)]));
+                } else {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first].map(with));
+                }
             }
         }
+        topics.push_back(parts);
     }
     came
 }
@@ -267,25 +291,29 @@ mod tests {
     use super::*;
 
     #[test] // X5
-    fn letters_that_brokers_refuse_keep_few_others_from_being_done() {
+    fn letters_that_brokers_refuse_keep_few_others_and_none_of_another_topic_waiting() {
         let numbers: Vec<_> = (1..=64).collect();
-        let tries = RefCell::new(Vec::new());
+        let (tries, done) = <(RefCell<Vec<_>>, RefCell<Vec<_>>)>::default();
+        // The topic of odd ones is gone.
+        let topic = |number| number % 2 == 0;
         let act = |part: &[u64]| {
             tries.borrow_mut().push(part.len());
-            match part.contains(&1) {
-                true => Err(Refused::Server("gone".into())),
-                false => Ok(vec![true; part.len()]),
+            if part.iter().any(|number| number % 2 == 1 || *number == 2) {
+                return Err(Refused::Server("gone".into()));
             }
+            done.borrow_mut().extend_from_slice(part);
+            Ok(vec![true; part.len()])
         };
-        // There is time for four tries.
-        let came = in_parts(&numbers, act, || tries.borrow().len() < 4);
-        assert_eq!(*tries.borrow(), [64, 32, 32, 16]);
-        let (refused, done) = came.split_at(32);
-        assert!(done.iter().all(Result::is_ok), "{done:?}");
-        assert_eq!(refused, vec![Err(Refused::Server("gone".into())); 32]);
-        let came = in_parts(&numbers, act, || true);
-        assert_eq!(came.iter().filter(|came| came.is_err()).count(), 1);
-        assert!(came[0].is_err());
+        // One try of all, and eleven of each topic: 32, 16, 8, 4, 2, 1, 1, 2, 4, 8 and 16.
+        let came = in_parts(&numbers, topic, act, || tries.borrow().len() < 23);
+        assert_eq!(tries.borrow()[..5], [64, 32, 32, 16, 16]);
+        assert!(done.borrow().iter().copied().eq((4..=64).step_by(2)));
+        for (number, came) in numbers.iter().zip(came) {
+            let is_done = done.borrow().contains(number);
+            assert_eq!(came.is_ok(), is_done, "{number}: {came:?}");
+        }
+        let refuse = |_: &[u64]| Err(Refused::Server("away".into()));
+        assert_eq!(in_parts(&[], topic, refuse, || true), []);
     }
 
     #[test] // X5
@@ -301,11 +329,11 @@ mod tests {
                 _ => Ok(vec![false]),
             }
         };
-        let came = in_parts(&[1, 2], act, || true);
+        let came = in_parts(&[1, 2], |_| 0, act, || true);
         assert_eq!(came, vec![Err(perhaps.clone()); 2]);
-        let came = in_parts(&[1], |_| Ok(vec![false]), || true);
+        let came = in_parts(&[1], |_| 0, |_| Ok(vec![false]), || true);
         assert_eq!(came, [Err(Refused::NoLetter(1))]);
-        let came = in_parts(&[1, 2], |_| Err(perhaps.clone()), || false);
+        let came = in_parts(&[1, 2], |_| 0, |_| Err(perhaps.clone()), || false);
         assert_eq!(came, vec![Err(perhaps.clone()); 2]);
     }
 }

@@ -196,13 +196,17 @@ async fn a_letter_that_brokers_refuse_holds_up_no_other_one_and_a_partition_that
         json["dead_letters"] == 4 && json["unread"] == 1
     })
     .await;
-    site.get(path).await.has("cannot be read: silent 0");
+    site.get(path)
+        .await
+        .has("could not be read, and were not since: silent 0");
     let index = site.get("/queues").await;
-    index.has("<span class=\"bad\">These partitions cannot be read: silent 0<");
+    index.has(
+        "<span class=\"bad\">These partitions could not be read, and were not since: silent 0<",
+    );
 
     let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
-    // Of all four, of both halves, and of the first.
-    cluster.request_errors(RDKafkaApiKey::AddPartitionsToTxn, &[refused; 4]);
+    // Of all four, of the first two, and of the first.
+    cluster.request_errors(RDKafkaApiKey::AddPartitionsToTxn, &[refused; 3]);
     let dead = format!("{path}/dead");
     let letters = site.get_as("alice", &dead).await;
     let of = letters.text.split("name=\"of\" value=\"").nth(1).unwrap();

@@ -13,7 +13,7 @@ use common::{
 use futures_util::future::join_all;
 use keyqueue::limiter::RateLimiter;
 use keyqueue_kafka::dead_letter::{self, Letters};
-use keyqueue_kafka::{Builder, Doing, Error, Outcome, Place, Verdict};
+use keyqueue_kafka::{Builder, Consumer, Doing, Error, Outcome, Place, Verdict};
 use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
@@ -37,6 +37,29 @@ fn seen(letters: &Letters) -> Vec<String> {
 /// Waits for the brokers in a thread that may block.
 async fn blocking<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(f).await.expect("no panic")
+}
+
+/// Writes a letter of a record of this topic to a partition of the topic of letters.
+async fn write(cluster: &Cluster, partition: i32, topic: &str) {
+    let producer: FutureProducer = ClientConfig::new()
+        .set("bootstrap.servers", cluster.bootstrap_servers())
+        .create()
+        .expect("a producer");
+    let headers = [
+        (dead_letter::TOPIC, topic),
+        (dead_letter::PARTITION, "0"),
+        (dead_letter::OFFSET, "0"),
+        (dead_letter::GROUP, "group"),
+    ];
+    let headers = headers
+        .into_iter()
+        .fold(OwnedHeaders::new(), |headers, (key, value)| {
+            let value = Some(value);
+            headers.insert(Header { key, value })
+        });
+    let letter = FutureRecord::<str, str>::to("dead").partition(partition);
+    let sent = producer.send(letter.headers(headers), Duration::from_secs(10));
+    sent.await.expect("stored");
 }
 
 /// A run that has given one record up.
@@ -306,9 +329,35 @@ async fn a_letter_whose_topic_is_gone_is_refused_and_not_waited_for() {
     assert_eq!(seen(&letters).len(), 1);
     let gone = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
     cluster.topic_error("topic", gone).expect("a topic");
-    let ended = blocking(move || letters.put_back(&[1])).await;
-    let error = ended.expect_err("it is refused").to_string();
-    assert!(error.contains("failed delivery"), "{error}");
+    // Nor one that brokers would create.
+    write(&cluster, 0, "never").await;
+    for number in [1, 2] {
+        let letters = Arc::clone(&letters);
+        let ended = blocking(move || letters.put_back(&[number])).await;
+        let error = ended.expect_err("it is refused").to_string();
+        assert!(error.contains("failed delivery"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
+async fn a_letter_that_is_put_back_into_its_topic_is_no_other_letter() {
+    let (cluster, first, letters) = one_letter().await;
+    first.end().await.expect("an end");
+    cluster.create_topic("dead2", 1, 1).expect("a topic");
+    let repair = Consumer::builder(&cluster.bootstrap_servers(), "repair")
+        .topics(["dead"])
+        .dead_letters("dead2");
+    let run = run(repair, |_| async { Verdict::<_>::GiveUp("no") });
+    until("its letter", || run.consumer.status().dead_letters == 1).await;
+    let of_repair = run.consumer.dead_letters().expect("there is a topic");
+    run.end().await.expect("an end");
+    let list = blocking(move || {
+        assert_eq!(seen(&of_repair).len(), 1);
+        assert_eq!(letters.put_back(&[1]).expect("a transaction"), [true]);
+        assert_eq!(of_repair.put_back(&[1]).expect("a transaction"), [true]);
+        seen(&letters)
+    });
+    assert_eq!(list.await, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R8
@@ -345,28 +394,10 @@ async fn a_number_is_that_of_the_same_letter_in_each_call() {
         let named = letters.iter().map(|of| (of.number, of.name.clone()));
         named.collect::<Vec<_>>()
     };
-    let producer: FutureProducer = ClientConfig::new()
-        .set("bootstrap.servers", cluster.bootstrap_servers())
-        .create()
-        .expect("a producer");
     let mut last = Vec::new();
     // One that reads all of them at once finds those of a partition one after the other.
     for partition in [1, 0, 1] {
-        let headers = [
-            (dead_letter::GROUP, "group"),
-            (dead_letter::TOPIC, "topic"),
-            (dead_letter::PARTITION, "0"),
-            (dead_letter::OFFSET, "0"),
-        ];
-        let headers = headers
-            .into_iter()
-            .fold(OwnedHeaders::new(), |headers, (key, value)| {
-                let value = Some(value);
-                headers.insert(Header { key, value })
-            });
-        let letter = FutureRecord::<str, str>::to("dead").partition(partition);
-        let sent = producer.send(letter.headers(headers), Duration::from_secs(10));
-        sent.await.expect("stored");
+        write(&cluster, partition, "topic").await;
         let now = named().await;
         assert_eq!((now.len(), &now[..last.len()]), (last.len() + 1, &last[..]));
         last = now;

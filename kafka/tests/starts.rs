@@ -182,6 +182,15 @@ async fn a_partition_that_cannot_be_read_on_is_named_until_it_is_read() {
     produce(&cluster, &[(Some("a"), Some("x"))]).await;
     let (run, notes) = noting(builder(&cluster));
     until("it is read", || notes.len() == 1).await;
+    // After these it goes on, and there is no record that shows it.
+    let passing = [
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN,
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_MSG,
+    ];
+    cluster.request_errors(RDKafkaApiKey::Fetch, &passing);
+    let last_error = || run.consumer.status().last_error.unwrap_or_default();
+    until("the second", || last_error().contains("InvalidMessage")).await;
+    assert_eq!(run.consumer.status().unread, []);
     // librdkafka says so once.
     let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
     cluster.request_errors(RDKafkaApiKey::Fetch, &[error]);

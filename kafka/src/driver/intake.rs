@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer;
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{BorrowedMessage, Message};
 use smallvec::smallvec;
 
@@ -17,6 +18,19 @@ const TURN: usize = 1024;
 const TOGETHER: usize = 128;
 /// How long a seek may take.
 pub(super) const SEEK: Duration = Duration::from_secs(5);
+
+/// Whether librdkafka cannot read on after this error, or has it again at the next try. After others, as of a broker that is busy, it
+/// goes on, and says so only by a record.
+fn stays(error: RDKafkaErrorCode) -> bool {
+    matches!(
+        error,
+        RDKafkaErrorCode::AutoOffsetReset
+            | RDKafkaErrorCode::TopicAuthorizationFailed
+            | RDKafkaErrorCode::BadCompression
+            | RDKafkaErrorCode::NotImplemented
+            | RDKafkaErrorCode::MessageSizeTooLarge
+    )
+}
 
 impl Driver {
     /// The records and bytes of a partition that have room.
@@ -87,7 +101,7 @@ impl Driver {
                             let of = &assigned.tenure;
                             let text = format!("{} [{}]: {error}", of.topic, of.partition);
                             self.shared.errors.note(text);
-                            assigned.stands = true;
+                            assigned.stands |= error.rdkafka_error_code().is_some_and(stays);
                             has_changed = true;
                         }
                     }
