@@ -374,10 +374,13 @@ impl Entry {
     pub(crate) fn summary(&self) -> Option<Summary> {
         let mut summary = self.source.summary()?;
         summary.name.clone_from(&self.name);
-        let seen = lock(&self.seen);
-        let last = seen.last.as_ref();
-        let of_state = last.filter(|(_, state, _)| *state == summary.state);
-        summary.note_left(of_state.map(|(.., census)| &**census));
+        // A look that somebody takes now holds the lock.
+        if summary.state == Summary::SHUT_DOWN {
+            let seen = lock(&self.seen);
+            let last = seen.last.as_ref();
+            let of_state = last.filter(|(_, state, _)| *state == summary.state);
+            summary.note_left(of_state.map(|(.., census)| &**census));
+        }
         Some(summary)
     }
 

@@ -31,7 +31,7 @@ impl Summary {
 
     /// A queue without queued keys is shut down only if a look at all keys since then has found none in hand.
     pub(crate) fn note_left(&mut self, census: Option<&Census>) {
-        let has_none = |it: &Census| !it.is_partial && it.processing == 0;
+        let has_none = |it: &Census| !it.is_partial && it.queued == 0 && it.processing == 0;
         if self.state == Self::SHUT_DOWN && !census.is_some_and(has_none) {
             self.state = Self::DRAINING;
         }

@@ -39,7 +39,7 @@ pub struct Status {
     /// committed offset is out of range and `auto.offset.reset` is `error`. They begin when it can be; one whose offset goes out of range
     /// later, when it is assigned again. Also those that could not be read on, until a record of them is read: one has a batch that
     /// librdkafka cannot read, such as one in zstd without the feature `zstd`, or this user must not read its topic. `last_error` may say
-    /// why.
+    /// why. A broker's own error, such as of a damaged log, is in `last_error` alone.
     pub unread: Vec<(String, i32)>,
     /// The last error that the client has reported.
     pub last_error: Option<String>,

@@ -179,7 +179,8 @@ fn a_key_whose_value_is_taken_is_reported_without_it_if_it_is_given_up() {
 fn a_job_of_a_batch_that_is_given_up_is_reported_although_all_values_were_taken() {
     let _watchdog = watchdog(60);
     for way in WAYS {
-        for gives_up in 0..3 {
+        // As of a job alone, a delay of the retry is no retry that a mark turns into a give-up.
+        for (gives_up, is_delayed) in [(0, false), (1, false), (2, false), (2, true)] {
             let queue = queue(|builder| builder);
             (0..4).for_each(|row| _ = queue.put(row, vec![0]));
             queue.shut_down();
@@ -193,10 +194,15 @@ fn a_job_of_a_batch_that_is_given_up_is_reported_although_all_values_were_taken(
                 jobs.iter_mut().for_each(|job| drop(job.take()));
                 let marked = jobs[1..1 + gives_up].iter_mut();
                 let marked = marked.map(|job| job.give_up::<(), _>("a bad row"));
-                marked.last().unwrap_or(Err("no"))
+                match marked.last().unwrap_or(Err("no")) {
+                    Err(error) if is_delayed => Verdict::RetryAfter(error, HOUR),
+                    Err(error) => Verdict::Retry(error),
+                    Ok(()) => unreachable!("no job succeeds"),
+                }
             });
             let kept: Vec<u64> = letters.list().iter().map(|it| *it.key).collect();
-            assert_eq!(kept, [1, 2][..gives_up], "{way:?}");
+            let given_up = if is_delayed { 0 } else { gives_up };
+            assert_eq!(kept, [1, 2][..given_up], "{way:?}");
             let told = mem::take(&mut *told.lock().unwrap());
             let taken =
                 "panicked: the value was taken by a call that failed for the batch as a whole";

@@ -19,8 +19,8 @@ const TOGETHER: usize = 128;
 /// How long a seek may take.
 pub(super) const SEEK: Duration = Duration::from_secs(5);
 
-/// Whether librdkafka cannot read on after this error, or has it again at the next try. After others, as of a broker that is busy, it
-/// goes on, and says so only by a record.
+/// Whether it is certain that librdkafka cannot read on after this error. After others, as of a broker that is busy, it mostly goes on,
+/// and says so only by a record.
 fn stays(error: RDKafkaErrorCode) -> bool {
     matches!(
         error,
