@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use async_nats::{Client, jetstream};
-use keyqueue_nats::{Config, Fleet, dead_letter};
+use keyqueue_nats::{Config, Event, Fleet, dead_letter};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
     Unit, set_default_local_recorder,
 };
 use servers::until;
 
-use common::{DONE, created, letters, one, one_retry, run};
+use common::{DONE, created, letters, one, one_retry, run, told};
 
 /// A recorder that panics when this series changes, this often.
 #[derive(Clone)]
@@ -107,7 +107,7 @@ async fn a_recorder_that_panics_again_and_again_ends_the_run() {
     a_panic_ends_the_run("keyqueue_nats_owned_partitions").await;
 }
 
-/// N6: a message of no producer is not left with nobody, nor stored again and again, if its event panics each time.
+/// N6: a message of no producer is not left with nobody, nor stored again and again, if its event panics each time. It is told nevertheless.
 #[tokio::test]
 async fn a_panic_of_the_event_of_a_stranger() {
     let config = letters();
@@ -119,6 +119,7 @@ async fn a_panic_of_the_event_of_a_stranger() {
     stored.unwrap().await.unwrap();
     let panics = Panics("keyqueue_nats_strangers_total", Arc::new(usize::MAX.into()));
     let fleet = joined(client.clone(), config.clone(), panics.clone()).await;
+    let mut events = fleet.events();
     let replica = run(fleet, |_| ready(DONE));
     until("it is removed", async || {
         let context = jetstream::new(server.client().await);
@@ -131,6 +132,8 @@ async fn a_panic_of_the_event_of_a_stranger() {
     let letters = dead_letter::count(&client, &config).await.unwrap();
     assert_eq!(letters, Some(1));
     replica.leave().await;
+    let stranger = |event| matches!(event, Event::Stranger { .. }).then_some(());
+    told(&mut events, stranger).await;
 }
 
 struct Error;

@@ -310,8 +310,8 @@ impl Attempts {
     }
 
     /// Writes again what has failed to be stored, with the counts as they are now. Stops when a write fails again, when another replica may own
-    /// the partition, and after [`MOST`].
-    pub(crate) async fn write_again(&self, shared: &Shared, tenure: &Tenure) {
+    /// the partition, and after [`MOST`]. Returns whether all is stored.
+    pub(crate) async fn write_again(&self, shared: &Shared, tenure: &Tenure) -> bool {
         let writes = async {
             while !tenure.is_lost() && shared.lease.holds() {
                 let (token, kind, count, wait) = {
@@ -330,11 +330,12 @@ impl Attempts {
         };
         // What is left is written at the next look.
         let _ = timeout(MOST, writes).await;
+        self.counts().unwritten.is_empty()
     }
 
     /// Writes, before a hand-over is over, what the next owner has to know: what has failed to be stored, and which keys were in hand when a
-    /// process ended and were not delivered since.
-    pub(crate) async fn hand_on(&self, shared: &Shared, tenure: &Tenure) {
+    /// process ended and were not delivered since. Returns whether all is stored.
+    pub(crate) async fn hand_on(&self, shared: &Shared, tenure: &Tenure) -> bool {
         {
             let is_held = |token: &str| {
                 key::decode(token).is_some_and(|key| shared.queue.state(&*key).is_some())
@@ -351,7 +352,7 @@ impl Attempts {
             let died = of.map(|(token, _)| ((token.clone(), DIED), Duration::ZERO));
             counts.unwritten.extend(died);
         }
-        self.write_again(shared, tenure).await;
+        self.write_again(shared, tenure).await
     }
 
     /// Reads the names of the partition's records, and tries until it has them.

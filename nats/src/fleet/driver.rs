@@ -302,13 +302,22 @@ impl Driver {
                 () = tenure.finish() => {}
                 () = limit => {}
             }
-            // Without the lease no count is written, and nothing can be released.
-            tokio::select! {
-                biased;
-                () = tenure.lost() => return None,
-                () = shared.lease.held() => {}
+            let mut until = None;
+            loop {
+                // Without the lease no count is written.
+                tokio::select! {
+                    biased;
+                    () = tenure.lost() => return None,
+                    () = shared.lease.held() => {}
+                }
+                let now = shared.lease.until();
+                let is_renewed = until.replace(now).is_some_and(|former| former != now);
+                // The server has replied since the last try: if it stores no counts, it may never do so.
+                if tenure.attempts.hand_on(&shared, &tenure).await || is_renewed {
+                    break;
+                }
+                sleep(PAUSE).await;
             }
-            tenure.attempts.hand_on(&shared, &tenure).await;
             shared.acks.settled(&shared.client, &tenure).await;
             // What is left then, the next owner may deliver again.
             tokio::select! {

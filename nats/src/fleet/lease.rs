@@ -38,9 +38,14 @@ impl Lease {
         });
     }
 
+    /// Returns until when deliveries may begin.
+    pub(crate) fn until(&self) -> Time {
+        *self.until.borrow()
+    }
+
     /// Returns whether a delivery may begin now.
     pub(crate) fn holds(&self) -> bool {
-        self.now() < *self.until.borrow()
+        self.now() < self.until()
     }
 
     /// Waits until deliveries may begin.

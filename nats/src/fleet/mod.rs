@@ -440,10 +440,10 @@ impl Shared {
     }
 
     pub(crate) fn tell(&self, event: Event) {
+        // First, because a subscriber of tracing or a recorder may panic. An error: nobody listens.
+        let _ = self.events.send(event.clone());
         tracing::info!(replica = self.replica, %event, "fleet");
         self.series.event(&event);
-        // An error: nobody listens.
-        let _ = self.events.send(event);
     }
 }
 
