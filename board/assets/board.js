@@ -126,6 +126,15 @@
   addEventListener("popstate", () => (over || !location.hash) && location.reload());
   open();
 
+  // When the last action began, and which one came before its end.
+  let [began, late] = [0, ""];
+  // Until the next page, also when the service is back.
+  const tell = (text) => {
+    const note = document.getElementById("perhaps") ?? document.createElement("p");
+    Object.assign(note, { id: "perhaps", className: "note bad", role: "alert", textContent: text });
+    document.querySelector("h1").after(note);
+  };
+
   // An action does not lose the page if the server is gone, nor the place of the keyboard.
   document.addEventListener("submit", async (event) => {
     const form = event.target;
@@ -133,10 +142,16 @@
     const [method, action] = [form.getAttribute("method"), form.getAttribute("action")];
     if (method !== "post") return;
     event.preventDefault();
+    const [at, by] = [document.activeElement, event.submitter];
+    const what = by.ariaLabel || by.textContent;
+    if (swapped === Infinity && Date.now() - began > 500) {
+      late = `${clock(Date.now())}: not done: ${what}. The action before it had not ended.`;
+      tell(late);
+      return;
+    }
     // The second half of a double click is no answer to what the first one has brought.
     if (Date.now() - swapped < 500) return;
-    swapped = Infinity;
-    const [at, by] = [document.activeElement, event.submitter];
+    [swapped, began, late] = [Infinity, Date.now(), ""];
     const label = at.matches(":focus-visible") && (at.ariaLabel || at.textContent);
     try {
       const fields = new URLSearchParams(new FormData(form, by));
@@ -157,14 +172,11 @@
       const same = label && [...page.querySelectorAll("button")].find((at) => (at.ariaLabel || at.textContent) === label && !at.disabled);
       (same || page.querySelector("#question") || page.querySelector("h1")).focus();
       over = !response.redirected;
+      if (late) tell(late);
       open();
     } catch {
       [swapped, isLost] = [0, true];
-      // Until the next page, also when the service is back.
-      const note = document.getElementById("perhaps") ?? document.createElement("p");
-      Object.assign(note, { id: "perhaps", className: "note bad", role: "alert" });
-      note.textContent = `${clock(Date.now())}: perhaps not done: ${by.ariaLabel || by.textContent}. The service did not respond.`;
-      document.querySelector("h1").after(note);
+      tell(`${clock(Date.now())}: perhaps not done: ${what}. The service did not respond. ${late}`);
       settle();
     }
   });

@@ -1,6 +1,6 @@
 //! Actions: a post of a form, checked, asked for once more, done, and written to the log.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, State};
@@ -157,10 +157,16 @@ pub(crate) async fn act(
             "action": action.name(),
             "count": done.count,
             "partial": done.is_partial,
+            "why": done.why.map(|why| why.to_string()),
         }))
         .into_response(),
         Ok(Came::Done(action, done)) => {
-            (context.board).say(&context.token.text, pages::said(action, &done));
+            let said = format!(
+                "{}, {name}: {}",
+                pages::clock(SystemTime::now()),
+                pages::said(action, &done)
+            );
+            context.board.say(&context.token.text, said);
             match HeaderValue::try_from(fields.next(&name)) {
                 Ok(next) => (StatusCode::SEE_OTHER, [(LOCATION, next)]).into_response(),
                 Err(_) => StatusCode::NO_CONTENT.into_response(),
@@ -248,7 +254,8 @@ async fn try_to(
         match &done {
             Some(Ok(done)) => tracing::info!(
                 target: "keyqueue_board", who, action = action.name(), queue = name,
-                subject = done.subject, count = done.count, partial = done.is_partial, "done"
+                subject = done.subject, count = done.count, partial = done.is_partial,
+                why = done.why.as_ref().map(tracing::field::display), "done"
             ),
             Some(Err(refused)) => log_refused(&who, refused),
             None => log_refused(&who, &"it panicked"),

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::bulk::LastJob;
 use crate::error::NameError;
-use crate::events::{FIRST, SHARE};
+use crate::events::{FIRST, SHARE, STALE};
 use crate::fleet::{Fleet, Partitioned};
 use crate::history::{History, INTERVAL, Sample};
 use crate::letters::LetterStore;
@@ -30,8 +30,6 @@ const LONGEST_NAME: usize = 200;
 const ALL: Duration = Duration::from_secs(1);
 /// What was done is kept for so many browsers that have not loaded a page since.
 const UNTOLD: usize = 100;
-/// What was found is shown for no longer than this.
-const STALE: Duration = Duration::from_secs(30);
 
 /// The queues that are shown, and who may do what: see the [crate's documentation](crate). A clone is another handle to
 /// the same board.
@@ -294,7 +292,9 @@ impl Board {
     pub async fn record(&self) {
         loop {
             let queues = self.queues();
-            web::blocking(move || queues.iter().for_each(|queue| _ = queue.look())).await;
+            // A function of the user, such as a limiter, may panic in one of them.
+            let look = |queue: &Entry| catch_unwind(AssertUnwindSafe(|| queue.look()));
+            web::blocking(move || queues.iter().for_each(|queue| _ = look(queue))).await;
             tokio::time::sleep(INTERVAL).await;
         }
     }
@@ -356,14 +356,14 @@ impl Entry {
         summary.name.clone_from(&self.name);
         let census = self.census(summary.state)?;
         summary.note_left(Some(&census));
-        let now = Instant::now();
+        let (now, is_all) = (Instant::now(), !census.is_partial);
         let mut history = lock(&self.history);
         if history.is_due(now) {
             history.push(Sample {
                 at: now,
                 queued: summary.queued,
-                processing: census.processing,
-                delayed: census.delayed,
+                processing: is_all.then_some(census.processing),
+                delayed: is_all.then_some(census.delayed),
                 totals: self.source.totals(),
             });
         }

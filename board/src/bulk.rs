@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use crate::board::lock;
-use crate::letters::{LetterStore, Verb, act_on, runs};
+use crate::letters::{LetterStore, Verb, act_on, runs, worse};
 use crate::rows::Letter;
 use crate::source::{Done, Refused, Upto, Which};
 use crate::text;
@@ -18,8 +18,8 @@ pub(crate) struct Job {
     pub(crate) number: u64,
     pub(crate) verb: Verb,
     pub(crate) search: String,
-    /// How many were meant when it began.
-    pub(crate) total: usize,
+    /// How many were meant when it began; 0 until they are counted.
+    pub(crate) total: AtomicUsize,
     pub(crate) done: AtomicUsize,
     stop: AtomicBool,
     /// When it ended, and why before its end.
@@ -55,13 +55,12 @@ pub(crate) fn act(
         Which::These(ids) => return act_on(store, verb, ids),
         Which::All { search, upto, said } => (search, *upto, *said),
     };
-    let left = store.len()?;
     let job = Arc::new(Job {
         // Replicas and later processes have others: a random one.
-        number: RandomState::new().hash_one(left),
+        number: RandomState::new().hash_one(0),
         verb,
         search: text::cut(search, text::IN_TABLE),
-        total: said.unwrap_or(left),
+        total: AtomicUsize::new(said.unwrap_or(0)),
         done: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
         ended: OnceLock::new(),
@@ -74,8 +73,13 @@ pub(crate) fn act(
         *last = Some(Arc::clone(&job));
     }
     let mut ends = Ends(&job, Some("the board has failed".into()));
-    let ended = each(store, &job, search, upto, left);
     // Ordering: Relaxed, here and below; counts that nothing else depends on.
+    let ended = store.len().and_then(|left| {
+        if said.is_none() {
+            job.total.store(left, Ordering::Relaxed);
+        }
+        each(store, &job, search, upto, left)
+    });
     let count = job.done.load(Ordering::Relaxed);
     ends.1 = ended.as_ref().err().map(Refused::to_string);
     match ended {
@@ -83,6 +87,7 @@ pub(crate) fn act(
         ended => Ok(Done {
             count,
             is_partial: ended.is_err(),
+            why: ended.err(),
             subject: format!("all with {:?}", job.search),
         }),
     }
@@ -120,7 +125,7 @@ fn each(
         let is_upto = |letter: &Letter| letter.id.number <= upto.0 && letter.nanos() <= upto.1;
         page.retain(|letter| is_upto(letter) && letter.matches(search));
         for run in runs(store, &page) {
-            refused = act_together(store, job, run)?.or(refused);
+            refused = worse(refused, act_together(store, job, run)?);
         }
         if from > upto.0 {
             break;
@@ -145,8 +150,11 @@ fn act_together(
         match did {
             Ok(()) => _ = job.done.fetch_add(1, Ordering::Relaxed),
             // Another thread has it, or its key was given up again.
-            Err(Refused::NoLetter(_) | Refused::OtherLetter(_) | Refused::Keyless) => {}
-            Err(why) => (left, refused) = (left + 1, Some(why)),
+            Err(Refused::NoLetter(_) | Refused::OtherLetter(_)) => {}
+            Err(why) => {
+                left += usize::from(!matches!(why, Refused::Keyless | Refused::NoValue(_)));
+                refused = worse(refused, Some(why));
+            }
         }
     }
     match (left == ids.len(), refused) {
@@ -165,7 +173,7 @@ mod tests {
     use crate::source::LetterId;
 
     /// A hundred letters on a server that is slow to some requests: to those for numbers from here on; 0: to the first; 1: it is away
-    /// from the first on. It has a list of what was done for each request.
+    /// from the first on; `u64::MAX`: it does not count them. It has a list of what was done for each request.
     struct Slow(u64, Mutex<Vec<Vec<u64>>>);
 
     impl LetterStore for Slow {
@@ -215,24 +223,43 @@ mod tests {
         }
 
         fn len(&self) -> Result<usize, Refused> {
-            Ok(100)
+            match self.0 {
+                u64::MAX => Err(Refused::Server("away".into())),
+                _ => Ok(100),
+            }
         }
     }
 
     #[test] // X5
     fn a_letter_that_a_server_is_slow_to_does_not_end_an_action_on_all_but_a_server_that_is_away_does()
      {
-        let (search, upto, said) = (String::new(), (u64::MAX, u64::MAX), None);
-        let all = Which::All { search, upto, said };
-        for (slow_from, done) in [(101, 100), (2, 50), (0, 70), (1, 0)] {
+        let all = Which::All {
+            search: String::new(),
+            upto: (u64::MAX, u64::MAX),
+            said: None,
+        };
+        for (slow_from, done) in [(101, 100), (2, 50), (0, 70), (1, 0), (u64::MAX, 0)] {
             let (store, last) = (Slow(slow_from, Mutex::default()), LastJob::default());
             let did = act(&store, &last, Verb::PutBack, &all);
             assert_eq!(lock(&store.1).concat().len(), done);
             assert_eq!(lock(&store.1).len() == 1, slow_from == 1);
-            assert_eq!(did.map_or(0, |did| did.count), done);
+            let told = did.as_ref().map(|did| said(Action::PutBack, did));
+            let why = match slow_from {
+                101 => None,
+                u64::MAX => Some("away"),
+                _ => Some("perhaps done: slow"),
+            };
+            let told_is = match why {
+                None => Ok("100 put back into the queue.".into()),
+                Some(why) if done > 0 => {
+                    Ok(format!("Not all: {done} put back into the queue: {why}."))
+                }
+                Some(_) => Err(did.as_ref().err().unwrap()),
+            };
+            assert_eq!(told, told_is);
             let job = lock(&last).clone().unwrap();
-            let why = &job.ended.get().unwrap().1;
-            assert_eq!(why.as_deref(), (done < 100).then_some("perhaps done: slow"));
+            // The bar has an end, also that of an action that has not begun.
+            assert_eq!(job.ended.get().unwrap().1.as_deref(), why);
         }
     }
 
@@ -250,7 +277,25 @@ mod tests {
         .unwrap();
         assert_eq!((did.count, &*did.subject), (5, "3, 4, 5, 3, 5"));
         assert_eq!(*lock(&store.1), [vec![3, 4, 5, 73], vec![75]]);
-        // What is perhaps done is said first.
+        let ids = [3, 4, 5].map(|number| LetterId { number, mark: 0 });
+        let did = act(
+            &Slow(4, Mutex::default()),
+            &LastJob::default(),
+            Verb::PutBack,
+            &Which::These(ids.into()),
+        )
+        .unwrap();
+        assert_eq!((did.count, did.is_partial), (2, true));
+        assert_eq!(did.why, Some(Refused::Perhaps("slow".into())));
+        // What is perhaps done is said first, also of several runs.
+        for two in [["perhaps", "away"], ["away", "perhaps"]] {
+            let [first, then] = two.map(|why| match why {
+                "away" => Some(Refused::Server(why.into())),
+                why => Some(Refused::Perhaps(why.into())),
+            });
+            let told = Some(Refused::Perhaps("perhaps".into()));
+            assert_eq!(worse(worse(first, then), None), told);
+        }
         let some = vec![
             LetterId { number: 3, mark: 1 },
             LetterId { number: 4, mark: 0 },
@@ -282,7 +327,7 @@ mod tests {
             number,
             verb: Verb::PutBack,
             search: String::new(),
-            total: 2,
+            total: AtomicUsize::new(2),
             done: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             ended: OnceLock::new(),

@@ -21,6 +21,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(5);
 /// A live page takes at most one part in this many of a processor's time, and so do looks at all keys of a queue.
 pub(crate) const SHARE: u32 = 150;
+/// What was found is shown for no longer than this.
+pub(crate) const STALE: Duration = Duration::from_secs(30);
 /// What a look is taken to need at first. It is taken to need twice as long as before at most, so that one that other threads
 /// have held up does not count as work.
 pub(crate) const FIRST: Duration = Duration::from_millis(10);
@@ -28,7 +30,7 @@ pub(crate) const FIRST: Duration = Duration::from_millis(10);
 /// Returns how long a live page waits until it looks again.
 fn pause(asks_servers: bool, usual: Duration) -> Duration {
     match asks_servers {
-        false => INTERVAL.max(usual * SHARE),
+        false => INTERVAL.max((usual * SHARE).min(STALE)),
         // A look waits for the server, so its time says nothing about the work. A page of letters may have megabytes.
         true => 5 * INTERVAL,
     }
@@ -117,4 +119,18 @@ pub(crate) fn stream(
         event.map(|event| event.map(Ok::<_, Infallible>))
     });
     Sse::new(events).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // X6
+    fn a_live_page_is_never_older_than_what_is_shown_may_be() {
+        let looks = [1, 100, 1000].map(Duration::from_millis);
+        assert_eq!(
+            looks.map(|took| pause(false, took)),
+            [1, 15, 30].map(Duration::from_secs)
+        );
+    }
 }

@@ -14,14 +14,15 @@ use crate::source::Totals;
 pub(crate) const SPAN: Duration = Duration::from_secs(300);
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 /// There is no rate of two samples that are this far apart, in seconds: a live page of millions of keys looks twice a minute.
-pub(crate) const GAP: f64 = 60.0;
+pub(crate) const GAP: f64 = 35.0;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
     pub(crate) queued: usize,
-    pub(crate) processing: usize,
-    pub(crate) delayed: usize,
+    /// `None`, both: there was no time to look at all keys.
+    pub(crate) processing: Option<usize>,
+    pub(crate) delayed: Option<usize>,
     pub(crate) totals: Option<Totals>,
 }
 
@@ -106,8 +107,8 @@ mod tests {
         Sample {
             at,
             queued: 1,
-            processing: 2,
-            delayed: 3,
+            processing: Some(2),
+            delayed: Some(3),
             totals: Some(totals),
         }
     }

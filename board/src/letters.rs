@@ -1,5 +1,6 @@
 //! Dead letters without the types of their keys and values: what a board reads of them, and does to them.
 
+use std::any::TypeId;
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -230,10 +231,7 @@ pub(crate) fn act_on(
         let ids: Vec<_> = run.iter().map(|letter| letter.id).collect();
         for (letter, did) in run.iter().zip(store.act(verb, &ids)) {
             if let Err(refused) = did {
-                // What is perhaps done is said rather than what is not.
-                left = left
-                    .filter(|left| matches!(left, Refused::Perhaps(_)))
-                    .or(Some(refused));
+                left = worse(left, Some(refused));
                 continue;
             }
             if done.count > 0 {
@@ -246,7 +244,16 @@ pub(crate) fn act_on(
     done.is_partial = left.is_some();
     match left {
         Some(refused) if done.count == 0 => Err(refused),
-        _ => Ok(done),
+        why => Ok(Done { why, ..done }),
+    }
+}
+
+/// Returns which of two refusals is told: what is perhaps done rather than what is not, and the later one of the same kind.
+pub(crate) fn worse(before: Option<Refused>, now: Option<Refused>) -> Option<Refused> {
+    let is_perhaps = |why: &Option<Refused>| matches!(why, Some(Refused::Perhaps(_)));
+    match is_perhaps(&before) && !is_perhaps(&now) {
+        true => before,
+        false => now.or(before),
     }
 }
 
@@ -267,15 +274,6 @@ fn why(reason: Reason) -> String {
         Reason::Limiter => "the rate limiter panicked".into(),
         Reason::Crowded => "too many retries wait, and others succeed".into(),
         other => format!("{other:?}"),
-    }
-}
-
-/// What a queue says to a letter that is put back; `None` if there is no letter.
-fn accepted(id: u64, added: Option<Added>) -> Result<(), Refused> {
-    match added {
-        Some(Added::ShutDown) => Err(Refused::ShutDown),
-        Some(_) => Ok(()),
-        None => Err(Refused::NoLetter(id)),
     }
 }
 
@@ -336,7 +334,17 @@ where
             };
             let letter = look()?;
             match verb {
-                Verb::PutBack => accepted(number, self.letters.put_back(number)),
+                Verb::PutBack => match self.letters.put_back(number) {
+                    Some(Added::ShutDown) => Err(Refused::ShutDown),
+                    Some(_) => Ok(()),
+                    // Its worker has taken the value, or another thread is putting it back.
+                    None => match look()?.value {
+                        None if TypeId::of::<V>() != TypeId::of::<()>() => {
+                            Err(Refused::NoValue(number))
+                        }
+                        _ => Err(Refused::NoLetter(number)),
+                    },
+                },
                 // What its key is given up with from here on stays.
                 Verb::Drop => (self.letters.remove_unchanged(&letter).map(drop))
                     // One that is as it was is handled by another thread.
@@ -365,6 +373,29 @@ mod tests {
     use keyqueue::worker::{Job, Verdict, Workers};
 
     use super::*;
+
+    #[test] // X5
+    fn a_letter_whose_value_its_worker_has_taken_says_so_and_can_be_dropped() {
+        let queue = WorkQueue::builder().merge(keyqueue::merge::latest);
+        let queue: WorkQueue<&str, u32> = queue.build().unwrap();
+        let letters = DeadLetters::new(1).unwrap();
+        queue.put("a", 1);
+        queue.shut_down();
+        let workers = Workers::new(&queue).concurrency(1).dead_letters(&letters);
+        workers.run(|mut job| {
+            job.take();
+            Verdict::GiveUp("no route")
+        });
+        let kept = Kept {
+            letters,
+            key: Arc::new(|key: &&str, f: &mut std::fmt::Formatter<'_>| f.write_str(key)),
+            value: None,
+            marks: RandomState::new(),
+        };
+        let id = kept.page(0, 1, text::WHOLE).unwrap()[0].id;
+        assert_eq!(kept.act(Verb::PutBack, &[id]), [Err(Refused::NoValue(0))]);
+        assert_eq!(kept.act(Verb::Drop, &[id]), [Ok(())]);
+    }
 
     #[test] // X5
     fn a_letter_that_changes_after_the_look_at_it_stays() {

@@ -20,11 +20,11 @@ struct Line<'a> {
 /// Returns the pictures of a queue's last minutes.
 pub(crate) fn pictures(history: &History, now: Instant) -> Markup {
     let ago = |at: Instant| now.saturating_duration_since(at).as_secs_f64();
-    let depth = |class, what, value: fn(&crate::history::Sample) -> usize| Line {
+    let depth = |class, what, value: fn(&crate::history::Sample) -> Option<usize>| Line {
         class,
         what,
         points: (history.samples())
-            .map(|sample| (ago(sample.at), value(sample) as f64))
+            .filter_map(|sample| Some((ago(sample.at), value(sample)? as f64)))
             .collect(),
     };
     let rates = history.rates(now);
@@ -38,7 +38,7 @@ pub(crate) fn pictures(history: &History, now: Instant) -> Markup {
     html! {
         div.pictures {
             (picture("Keys", "", &[
-                depth("a", "queued", |sample| sample.queued),
+                depth("a", "queued", |sample| Some(sample.queued)),
                 depth("b", "in hand", |sample| sample.processing),
                 depth("c", "delayed", |sample| sample.delayed),
             ]))
@@ -97,7 +97,7 @@ fn path(points: &[(f64, f64)], most: f64) -> String {
     for (ago, value) in points {
         let x = WIDTH * (1.0 - ago / span);
         let y = HEIGHT - 1.0 - (HEIGHT - 2.0) * value / most.max(1e-9);
-        let continues = before.is_some_and(|before| before - ago < 15.0);
+        let continues = before.is_some_and(|before| before - ago < GAP);
         let _ = write!(path, "{}{x:.1} {y:.1}", if continues { 'L' } else { 'M' });
         if !continues {
             path.push_str("h.1");
@@ -138,14 +138,17 @@ mod tests {
             history.push(Sample {
                 at,
                 queued,
-                processing: 0,
-                delayed: 0,
+                processing: Some(0),
+                delayed: None,
                 totals: Some(totals),
             });
             pictures(&history, at).into_string()
         };
         push(0, 1000, 0);
-        assert!(push(1, 8, 50).contains("ended: 50 now."));
+        let first = push(1, 8, 50);
+        assert!(first.contains("ended: 50 now.") && first.contains("queued: 8 now."));
+        // There was no time to look at all of them.
+        assert!(!first.contains("delayed: "), "{first}");
         let shown = push(100, 8, 149);
         assert!(shown.contains("up to 1000<") && shown.contains("up to 50<"));
         assert!(!shown.contains("ended:"), "{shown}");

@@ -95,7 +95,11 @@ pub(crate) trait Place: Send + Sync {
     fn question(&self, name: &str, task: &mut Task) -> Result<Option<String>, Refused> {
         let quoted = |text: &str| format!("“{}”", text::cut(text, text::IN_TABLE));
         Ok(Some(match task {
-            Task::Letters(Verb::PutBack, Which::These(ids)) if ids.len() == 1 => return Ok(None),
+            Task::Letters(Verb::PutBack, Which::These(ids))
+                if ids.len() == 1 && !self.replaces_newer() =>
+            {
+                return Ok(None);
+            }
             Task::Letters(verb, which) => {
                 let store = self.letters().map_err(|_| Refused::NoLetters)?;
                 let mut is_partial = false;

@@ -124,14 +124,16 @@ pub(crate) struct Done {
     pub(crate) is_partial: bool,
     /// To what, as it is shown.
     pub(crate) subject: String,
+    /// Why it was not done to all that were meant.
+    pub(crate) why: Option<Refused>,
 }
 
 impl Done {
     pub(crate) fn one(subject: String) -> Self {
         Done {
             count: 1,
-            is_partial: false,
             subject,
+            ..Done::default()
         }
     }
 }
@@ -181,6 +183,10 @@ pub(crate) enum Refused {
         "no producer has published the message of this dead letter, so it has no key: drop it instead"
     )]
     Keyless,
+    #[error(
+        "the worker has taken the value of the dead letter {0}, so it cannot be put back: drop it instead"
+    )]
+    NoValue(u64),
     /// The server of a fleet has not confirmed what it was asked to do.
     #[error("perhaps done: {0}")]
     Perhaps(String),

@@ -214,6 +214,10 @@ async fn dead_letters_of_a_fleet_are_shown_put_back_and_dropped() {
     one.has(rows[0]["key"].as_str().unwrap());
     one.has("1 attempt< | given up: bad/");
     let fields = format!("action=put_back&letter={id}&back=dead");
+    // It may cost a newer message of its key.
+    let unsure = [("action", "put_back"), ("letter", id)];
+    let asked = site.post_to("/queues/f/hooks/do", "alice", &unsure).await;
+    asked.has("Put back the dead letter of “bad/ | A letter replaces a newer message of its key");
     let response = hooks.post(&fields).await;
     assert_eq!(
         (response.status, response.next()),
@@ -337,6 +341,8 @@ async fn hostile_keys_errors_and_payloads_of_a_fleet_are_text() {
     refused.has("no producer has published");
     let all = "action=put_back&all=1&back=dead";
     assert_eq!(hooks.post(all).await.next(), "dead");
+    let page = site.get("/queues/f/hooks/dead").await;
+    page.has("4 of 5 put back, not all: no producer has published");
     let fields = format!("action=drop_letter&letter={id}");
     assert_eq!(hooks.post(&fields).await.status, StatusCode::SEE_OTHER);
 }

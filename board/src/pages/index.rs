@@ -1,6 +1,6 @@
 //! All queues and fleets.
 
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -71,7 +71,9 @@ struct Fleet<'a> {
 }
 
 fn line(queue: &Entry, has_time: bool) -> Line {
-    let (summary, census) = has_time.then(|| queue.look()).flatten().unzip();
+    // A function of the user, such as a limiter, may panic in one of them.
+    let look = || catch_unwind(AssertUnwindSafe(|| queue.look())).ok()?;
+    let (summary, census) = has_time.then(look).flatten().unzip();
     let rate = queue.with_history(|history| history.rate(Instant::now()));
     let rate = rate.filter(|_| census.is_some());
     let summary = summary.or_else(|| queue.summary()).unwrap_or(Summary {

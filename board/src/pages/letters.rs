@@ -14,8 +14,9 @@ use crate::act;
 use crate::board::lock;
 use crate::bulk::Job;
 use crate::letters::{self, Verb};
+use crate::place::Kind;
 use crate::policy::Action;
-use crate::rows::{Errors, Letter, Letters, Sort};
+use crate::rows::{Errors, Letter, Letters, Sort, Summary};
 use crate::source::Refused;
 use crate::web::{Context, ROWS};
 
@@ -26,6 +27,8 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let place = found(at, at.board.place(at.kind, name), name)?;
     let search = &*at.params.search;
     let wanted = at.wanted(Listed::All)?;
+    let queue = at.board.queue(name).filter(|_| at.kind == Kind::Queue);
+    let state = queue.map(|queue| queue.summary().map_or(Summary::GONE, |it| it.state));
     let (live, json) = match place.letters() {
         Err(why) => (html! { p { (why) } }, serde_json::Value::Null),
         Ok(store) if at.params.group == "error" => {
@@ -53,7 +56,12 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
                 _ => p { a href={ (list) "group=error" } { "By error" } },
             }
         },
-        live,
+        live: html! {
+            @if let Some(state @ (Summary::GONE | Summary::SHUT_DOWN | Summary::DRAINING)) = state {
+                p.note { "The queue is " (state) ": it refuses what is put back." }
+            }
+            (live)
+        },
         json,
         ..View::of(at, format!("Dead letters of {name}"))
     })
@@ -192,8 +200,8 @@ fn actions(at: &Context, name: &str, letter: &Letter) -> Markup {
 /// The last action on all letters: how far it is, or how it ended.
 fn bar(at: &Context, name: &str, job: &Job) -> Markup {
     let (_, action, verb, past) = VERBS[job.verb as usize];
-    // Ordering: Relaxed; a count that nothing else depends on.
-    let done = job.done.load(Ordering::Relaxed);
+    // Ordering: Relaxed; counts that nothing else depends on.
+    let [done, total] = [&job.done, &job.total].map(|count| count.load(Ordering::Relaxed));
     let with = match &*job.search {
         "" => String::new(),
         search => format!(" with the text “{search}”"),
@@ -202,11 +210,11 @@ fn bar(at: &Context, name: &str, job: &Job) -> Markup {
     html! {
         @match ended {
             None => div.note {
-                p { label { (verb) " all" (with) ": " (done) " of " (job.total) " " progress max=(job.total) value=(done) {} } }
+                p { label { (verb) " all" (with) ": " (done) " of " (total) " " progress max=(total.max(1)) value=(done) {} } }
                 (button(at, name, action, "Stop", "", &[("stop", &job.number.to_string())]))
             },
             Some((at, why)) if at.elapsed() < TOLD => p.note.bad[why.is_some()] {
-                (done) " of " (job.total) (with) " " (past)
+                (done) " of " (total) (with) " " (past)
                 @match why { None => ": done.", Some(why) => { ", not all: " (why) "." } }
             },
             Some(_) => {},

@@ -136,7 +136,7 @@ pub(crate) fn page(at: &Context, view: &View) -> Markup {
                             " " button type="button" aria-pressed="false" hidden {}
                         }
                     }
-                    @for what in at.board.told(&at.token.text) { p.note role="status" { (clock(SystemTime::now())) ": " (what) } }
+                    @for what in at.board.told(&at.token.text) { p.note role="status" { (what) } }
                     (view.still)
                     @if is_live { div #live { (view.live) } }
                     // Not of what answers a form, whose address is no page.
@@ -217,12 +217,14 @@ pub(crate) fn said(action: Action, done: &Done) -> String {
         (true, count) => format!("Not all: {count}"),
         (false, count) => count.to_string(),
     };
+    let why = done.why.as_ref().map(|why| format!(": {why}"));
+    let why = why.unwrap_or_default();
     match action {
         _ if done.count == 0 && matches!(action, Action::PutBack | Action::DropLetter) => {
             "There was none.".into()
         }
-        Action::PutBack => format!("{count} put back into the queue."),
-        Action::DropLetter => format!("{count} dropped."),
+        Action::PutBack => format!("{count} put back into the queue{why}."),
+        Action::DropLetter => format!("{count} dropped{why}."),
         Action::RunNow => format!("The key {} is queued now.", done.subject),
         Action::DropKey => format!("The key {} was taken out.", done.subject),
         Action::HoldGroup => format!("The group {} is held.", done.subject),

@@ -384,6 +384,17 @@ async fn what_somebody_has_filled_in_and_the_way_back_from_a_question_are_kept()
     assert_eq!(browser.run(focus).await, "Hold acme");
     let held = site.queue.groups::<String>()[0].held_for.unwrap();
     assert!(held.as_secs() > 800, "{held:?}");
+    // A click before the end of an action is not silent, also after that end.
+    let hang = Arc::clone(&site.hang);
+    let hangs = hang.lock().unwrap();
+    browser.click("Release").await;
+    browser.click("Resume").await;
+    let ignored = "UTC: not done: Resume. The action before it had not ended.";
+    browser.shows(ignored).await;
+    drop(hangs);
+    browser.shows("The group acme is released.").await;
+    browser.shows(ignored).await;
+    assert_eq!(site.queue.paused(), Some(true));
     browser.close().await;
 }
 

@@ -139,7 +139,12 @@ async fn a_queue_that_is_shut_down_or_dropped_says_so() {
     }
     site.get("/queues/q/mails").await.has("draining");
     site.get("/queues/q/mails/keys").await.has("a/1");
+    let letters = async |site: &Site| site.get("/queues/q/mails/dead").await;
+    letters(&site)
+        .await
+        .has("The queue is draining: it refuses what is put back.");
     site.queue = None;
+    letters(&site).await.has("The queue is gone: it refuses");
     site.get("/queues").await.has("gone");
     for path in ["", "/keys", "/key?id=1"] {
         let page = site.get(&format!("/queues/q/mails{path}")).await;

@@ -268,7 +268,7 @@ async fn what_was_done_is_told_once_to_the_browser_that_did_it_and_not_by_the_ad
     act(("all", "1")).await;
     let (list, said) = (
         || send(Request::get("/queues/q/mails/dead"), &[]),
-        "UTC: 1 put back into the queue.",
+        "UTC, mails: 1 put back into the queue.",
     );
     list().await.has(said);
     list().await.lacks(said);
