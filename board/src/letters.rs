@@ -382,10 +382,11 @@ mod tests {
         queue.put("a", 1);
         queue.shut_down();
         let workers = Workers::new(&queue).concurrency(1).dead_letters(&letters);
-        workers.run(|mut job| {
-            job.take();
+        let run = workers.run(|mut job| {
+            assert_eq!(job.take(), Some(1));
             Verdict::GiveUp("no route")
         });
+        run.unwrap();
         let kept = Kept {
             letters,
             key: Arc::new(|key: &&str, f: &mut std::fmt::Formatter<'_>| f.write_str(key)),

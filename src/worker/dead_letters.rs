@@ -158,9 +158,10 @@ impl<K, V> DeadLetters<K, V> {
 
 impl<K: Send + Sync + 'static, V: Clone + Send + 'static> DeadLetters<K, V> {
     /// Adds the key of a letter to its queue again, with a clone of its value if keys carry some, and takes the letter out.
-    /// Returns what [`add`](crate::WorkQueue::add) or [`put`](crate::WorkQueue::put) does: if the queue is shut down, the
-    /// letter stays. A value that waits for its delivery is merged with the letter's, which counts as the newer one. Returns `None` if there is no such letter, if another thread is just putting it back, or if it has no
-    /// value and keys carry some.
+    /// The value counts as newer than one that waits for its delivery, with which it is merged. Returns what
+    /// [`add`](crate::WorkQueue::add) or [`put`](crate::WorkQueue::put) does: if the queue is shut down, the letter stays.
+    /// Returns `None` if there is no such letter, if another thread is just putting it back, or if it has no value and keys
+    /// carry some.
     #[must_use = "a key that is refused stays in the store"]
     pub fn put_back(&self, id: u64) -> Option<Added> {
         self.0.put_back(id, |letter| {
