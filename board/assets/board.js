@@ -126,8 +126,8 @@
   addEventListener("popstate", () => (over || !location.hash) && location.reload());
   open();
 
-  // When the last action began, and which one came before its end.
-  let [began, late] = [0, ""];
+  // The action that has not ended, and which ones came before its end.
+  let [doing, late] = ["", ""];
   // Until the next page, also when the service is back.
   const tell = (text) => {
     const note = document.getElementById("perhaps") ?? document.createElement("p");
@@ -144,17 +144,18 @@
     event.preventDefault();
     const [at, by] = [document.activeElement, event.submitter];
     const what = by.ariaLabel || by.textContent;
-    if (swapped === Infinity && Date.now() - began > 500) {
-      late = `${clock(Date.now())}: not done: ${what}. The action before it had not ended.`;
-      tell(late);
+    const fields = new URLSearchParams(new FormData(form, by));
+    const wanted = `${action}?${fields}`;
+    if (swapped === Infinity) {
+      // Another click on the same button wants nothing else.
+      if (wanted !== doing) tell(late += `${clock(Date.now())}: not done: ${what}. The action before it had not ended. `);
       return;
     }
     // The second half of a double click is no answer to what the first one has brought.
     if (Date.now() - swapped < 500) return;
-    [swapped, began, late] = [Infinity, Date.now(), ""];
+    [swapped, doing, late] = [Infinity, wanted, ""];
     const label = at.matches(":focus-visible") && (at.ariaLabel || at.textContent);
     try {
-      const fields = new URLSearchParams(new FormData(form, by));
       const response = await fetch(action, { method: "POST", body: fields, signal: AbortSignal.timeout(SILENCE) });
       const next = new DOMParser().parseFromString(await response.text(), "text/html");
       const page = next.getElementById("main");

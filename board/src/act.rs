@@ -267,6 +267,7 @@ async fn try_to(
         Ok(done) => done.ok().flatten().ok_or_else(Problem::panicked)??,
         Err(_) => Done {
             is_partial: true,
+            why: Some(Refused::Unended),
             ..Done::default()
         },
     };

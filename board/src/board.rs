@@ -356,16 +356,11 @@ impl Entry {
         summary.name.clone_from(&self.name);
         let census = self.census(summary.state)?;
         summary.note_left(Some(&census));
-        let (now, is_all) = (Instant::now(), !census.is_partial);
+        let now = Instant::now();
         let mut history = lock(&self.history);
         if history.is_due(now) {
-            history.push(Sample {
-                at: now,
-                queued: summary.queued,
-                processing: is_all.then_some(census.processing),
-                delayed: is_all.then_some(census.delayed),
-                totals: self.source.totals(),
-            });
+            let totals = self.source.totals();
+            history.push(Sample::new(now, summary.queued, &census, totals));
         }
         Some((summary, census))
     }

@@ -33,6 +33,18 @@ impl Job {
     pub(crate) fn is_going_on(&self) -> bool {
         self.ended.get().is_none()
     }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let ended = self.ended.get();
+        // Ordering: Relaxed; counts that nothing else depends on.
+        serde_json::json!({
+            "search": self.search,
+            "count": self.done.load(Ordering::Relaxed),
+            "total": self.total.load(Ordering::Relaxed),
+            "ended": ended.is_some(),
+            "why": ended.and_then(|(_, why)| why.as_ref()),
+        })
+    }
 }
 
 /// Ends a job, also if a function of the user panics.
@@ -116,22 +128,27 @@ fn each(
     mut left: usize,
 ) -> Result<(), Refused> {
     let (mut from, mut refused) = (0, None);
-    // Those that come meanwhile, such as a key that fails again, are not meant.
-    while left > 0 {
-        let mut page = store.page(from, store.step().min(left), text::WHOLE)?;
-        let Some(newest) = page.last() else { break };
-        from = newest.id.number.saturating_add(1);
-        left -= page.len();
-        let is_upto = |letter: &Letter| letter.id.number <= upto.0 && letter.nanos() <= upto.1;
-        page.retain(|letter| is_upto(letter) && letter.matches(search));
-        for run in runs(store, &page) {
-            refused = worse(refused, act_together(store, job, run)?);
+    let mut all = || {
+        // Those that come meanwhile, such as a key that fails again, are not meant.
+        while left > 0 {
+            let mut page = store.page(from, store.step().min(left), text::WHOLE)?;
+            let Some(newest) = page.last() else { break };
+            from = newest.id.number.saturating_add(1);
+            left -= page.len();
+            let is_upto = |letter: &Letter| letter.id.number <= upto.0 && letter.nanos() <= upto.1;
+            page.retain(|letter| is_upto(letter) && letter.matches(search));
+            for run in runs(store, &page) {
+                let now = act_together(store, job, run)?;
+                refused = worse(refused.take(), now);
+            }
+            if from > upto.0 {
+                break;
+            }
         }
-        if from > upto.0 {
-            break;
-        }
-    }
-    refused.map_or(Ok(()), Err)
+        Ok(())
+    };
+    let ended = all();
+    worse(refused, ended.err()).map_or(Ok(()), Err)
 }
 
 /// Returns why some of them were left, if some were: a server may be slow to one request. If all were, and none can be read, that is the
@@ -152,7 +169,7 @@ fn act_together(
             // Another thread has it, or its key was given up again.
             Err(Refused::NoLetter(_) | Refused::OtherLetter(_)) => {}
             Err(why) => {
-                left += usize::from(!matches!(why, Refused::Keyless | Refused::NoValue(_)));
+                left += usize::from(!matches!(why, Refused::Keyless | Refused::NoValue));
                 refused = worse(refused, Some(why));
             }
         }
@@ -173,13 +190,13 @@ mod tests {
     use crate::source::LetterId;
 
     /// A hundred letters on a server that is slow to some requests: to those for numbers from here on; 0: to the first; 1: it is away
-    /// from the first on; `u64::MAX`: it does not count them. It has a list of what was done for each request.
+    /// from the first on; 2: it is away from the second page on; `u64::MAX`: it does not count them. It has a list of what was done for each request.
     struct Slow(u64, Mutex<Vec<Vec<u64>>>);
 
     impl LetterStore for Slow {
         fn page(&self, from: u64, max: usize, _: usize) -> Result<Vec<Letter>, Refused> {
             assert!(max <= self.step(), "{max}");
-            if self.0 == 1 && !lock(&self.1).is_empty() {
+            if self.0 <= 2 && self.0 > 0 && !lock(&self.1).is_empty() {
                 return Err(Refused::Server("away".into()));
             }
             let letter = |number: u64| Letter {
@@ -238,11 +255,11 @@ mod tests {
             upto: (u64::MAX, u64::MAX),
             said: None,
         };
-        for (slow_from, done) in [(101, 100), (2, 50), (0, 70), (1, 0), (u64::MAX, 0)] {
+        for (slow_from, done) in [(101, 100), (2, 15), (0, 70), (1, 0), (u64::MAX, 0)] {
             let (store, last) = (Slow(slow_from, Mutex::default()), LastJob::default());
             let did = act(&store, &last, Verb::PutBack, &all);
             assert_eq!(lock(&store.1).concat().len(), done);
-            assert_eq!(lock(&store.1).len() == 1, slow_from == 1);
+            assert_eq!(lock(&store.1).len() == 1, matches!(slow_from, 1 | 2));
             let told = did.as_ref().map(|did| said(Action::PutBack, did));
             let why = match slow_from {
                 101 => None,
@@ -251,9 +268,9 @@ mod tests {
             };
             let told_is = match why {
                 None => Ok("100 put back into the queue.".into()),
-                Some(why) if done > 0 => {
-                    Ok(format!("Not all: {done} put back into the queue: {why}."))
-                }
+                Some(why) if done > 0 => Ok(format!(
+                    "Not all: {done} put back into the queue. The rest: {why}."
+                )),
                 Some(_) => Err(did.as_ref().err().unwrap()),
             };
             assert_eq!(told, told_is);

@@ -19,7 +19,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// After this time a page that has not changed says so, and one that is not looked at says that the server is there: proxies
 /// end connections that are silent, and the page says when it is old.
 const SILENCE: Duration = Duration::from_secs(5);
-/// A live page takes at most one part in this many of a processor's time, and so do looks at all keys of a queue.
+/// A live page takes at most one part in this many of a processor's time, and so do looks at all keys of a queue, unless they would
+/// be older than [`STALE`].
 pub(crate) const SHARE: u32 = 150;
 /// What was found is shown for no longer than this.
 pub(crate) const STALE: Duration = Duration::from_secs(30);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::rows::Census;
 use crate::source::Totals;
 
 /// For how long a sample is kept.
@@ -24,6 +25,19 @@ pub(crate) struct Sample {
     pub(crate) processing: Option<usize>,
     pub(crate) delayed: Option<usize>,
     pub(crate) totals: Option<Totals>,
+}
+
+impl Sample {
+    pub(crate) fn new(at: Instant, queued: usize, census: &Census, totals: Option<Totals>) -> Self {
+        let all = (!census.is_partial).then_some(census);
+        Sample {
+            at,
+            queued,
+            processing: all.map(|census| census.processing),
+            delayed: all.map(|census| census.delayed),
+            totals,
+        }
+    }
 }
 
 /// What happened from one sample to the next.
@@ -130,6 +144,16 @@ mod tests {
         let last = history.rate(now).unwrap();
         assert_eq!((last.ago, last.ended, last.failed), (0.0, 10.0, 5.0));
         assert_eq!((last.queued_for, last.worked_for), (Some(1.0), Some(2.0)));
+        let census = Census {
+            processing: 1,
+            ..Census::default()
+        };
+        let of = |is_partial| Census {
+            is_partial,
+            ..census.clone()
+        };
+        let seen = |is_partial| Sample::new(now, 1, &of(is_partial), None).processing;
+        assert_eq!([false, true].map(seen), [Some(1), None]);
         // Nobody has looked for a minute.
         history.push(sample(now + 60 * INTERVAL, 0));
         assert!(history.rate(now + 60 * INTERVAL).is_none());

@@ -337,11 +337,8 @@ where
                 Verb::PutBack => match self.letters.put_back(number) {
                     Some(Added::ShutDown) => Err(Refused::ShutDown),
                     Some(_) => Ok(()),
-                    // Its worker has taken the value, or another thread is putting it back.
                     None => match look()?.value {
-                        None if TypeId::of::<V>() != TypeId::of::<()>() => {
-                            Err(Refused::NoValue(number))
-                        }
+                        None if TypeId::of::<V>() != TypeId::of::<()>() => Err(Refused::NoValue),
                         _ => Err(Refused::NoLetter(number)),
                     },
                 },
@@ -394,7 +391,7 @@ mod tests {
             marks: RandomState::new(),
         };
         let id = kept.page(0, 1, text::WHOLE).unwrap()[0].id;
-        assert_eq!(kept.act(Verb::PutBack, &[id]), [Err(Refused::NoValue(0))]);
+        assert_eq!(kept.act(Verb::PutBack, &[id]), [Err(Refused::NoValue)]);
         assert_eq!(kept.act(Verb::Drop, &[id]), [Ok(())]);
     }
 

@@ -149,6 +149,10 @@ mod tests {
         assert!(first.contains("ended: 50 now.") && first.contains("queued: 8 now."));
         // There was no time to look at all of them.
         assert!(!first.contains("delayed: "), "{first}");
+        // Looks at millions of keys are this far apart.
+        let line = |shown: &str| shown.matches('L').count();
+        let before = line(&first);
+        assert!(line(&push(32, 8, 80)) > before);
         let shown = push(100, 8, 149);
         assert!(shown.contains("up to 1000<") && shown.contains("up to 50<"));
         assert!(!shown.contains("ended:"), "{shown}");

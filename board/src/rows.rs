@@ -28,6 +28,8 @@ impl Summary {
     pub(crate) const DRAINING: &str = "draining";
     pub(crate) const SHUT_DOWN: &str = "shut down";
     pub(crate) const GONE: &str = "gone";
+    /// In the list of queues.
+    pub(crate) const PANICS: &str = "a look at it panics";
 
     /// A queue without queued keys is shut down only if a look at all keys since then has found none in hand.
     pub(crate) fn note_left(&mut self, census: Option<&Census>) {

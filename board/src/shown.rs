@@ -147,7 +147,8 @@ where
     }
 
     /// Shows the dead letters of the queue's workers: those of
-    /// [`Workers::dead_letters`](keyqueue::worker::Workers::dead_letters).
+    /// [`Workers::dead_letters`](keyqueue::worker::Workers::dead_letters). A board keeps them, with their values, also when
+    /// the queue is gone, until it is told to [remove](crate::Board::remove) that.
     pub fn dead_letters(self, letters: &DeadLetters<K, V>) -> Self {
         self.kept(letters, None)
     }

@@ -169,6 +169,8 @@ pub(crate) enum Refused {
     HasEnded,
     #[error("it was stopped")]
     Stopped,
+    #[error("it has not ended yet")]
+    Unended,
     #[error("the board does not know the dead letters of this queue")]
     NoLetters,
     #[error("the queue has no group with this id any more, or the board does not know its groups")]
@@ -180,13 +182,13 @@ pub(crate) enum Refused {
     #[error("this cannot be done with a fleet or a consumer")]
     NotOfFleet,
     #[error(
-        "no producer has published the message of this dead letter, so it has no key: drop it instead"
+        "a dead letter whose message no producer has published has no key, and cannot be put back: drop it instead"
     )]
     Keyless,
     #[error(
-        "the worker has taken the value of the dead letter {0}, so it cannot be put back: drop it instead"
+        "a dead letter without its value cannot be put back: its worker has taken the value, or another thread has the letter; if it still has none later, drop it"
     )]
-    NoValue(u64),
+    NoValue,
     /// The server of a fleet has not confirmed what it was asked to do.
     #[error("perhaps done: {0}")]
     Perhaps(String),

@@ -342,7 +342,7 @@ async fn hostile_keys_errors_and_payloads_of_a_fleet_are_text() {
     let all = "action=put_back&all=1&back=dead";
     assert_eq!(hooks.post(all).await.next(), "dead");
     let page = site.get("/queues/f/hooks/dead").await;
-    page.has("4 of 5 put back, not all: no producer has published");
+    page.has("4 of 5 put back. The rest: a dead letter whose message no producer has published");
     let fields = format!("action=drop_letter&letter={id}");
     assert_eq!(hooks.post(&fields).await.status, StatusCode::SEE_OTHER);
 }

@@ -72,8 +72,10 @@ struct Fleet<'a> {
 
 fn line(queue: &Entry, has_time: bool) -> Line {
     // A function of the user, such as a limiter, may panic in one of them.
-    let look = || catch_unwind(AssertUnwindSafe(|| queue.look())).ok()?;
-    let (summary, census) = has_time.then(look).flatten().unzip();
+    let look = || catch_unwind(AssertUnwindSafe(|| queue.look()));
+    let seen = has_time.then(look);
+    let panics = matches!(seen, Some(Err(_)));
+    let (summary, census) = seen.and_then(Result::ok).flatten().unzip();
     let rate = queue.with_history(|history| history.rate(Instant::now()));
     let rate = rate.filter(|_| census.is_some());
     let summary = summary.or_else(|| queue.summary()).unwrap_or(Summary {
@@ -81,6 +83,13 @@ fn line(queue: &Entry, has_time: bool) -> Line {
         state: Summary::GONE,
         ..Summary::default()
     });
+    let summary = match panics {
+        true => Summary {
+            state: Summary::PANICS,
+            ..summary
+        },
+        false => summary,
+    };
     line_of(summary, census.as_deref(), rate)
 }
 

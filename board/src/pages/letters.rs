@@ -27,8 +27,6 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
     let place = found(at, at.board.place(at.kind, name), name)?;
     let search = &*at.params.search;
     let wanted = at.wanted(Listed::All)?;
-    let queue = at.board.queue(name).filter(|_| at.kind == Kind::Queue);
-    let state = queue.map(|queue| queue.summary().map_or(Summary::GONE, |it| it.state));
     let (live, json) = match place.letters() {
         Err(why) => (html! { p { (why) } }, serde_json::Value::Null),
         Ok(store) if at.params.group == "error" => {
@@ -41,10 +39,9 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         Ok(store) => {
             let letters = letters::page(store, &wanted)?;
             let job = lock(place.last_job()).clone();
-            (
-                live(at, name, search, &letters, job.as_deref()),
-                json(&letters),
-            )
+            let mut json = json(&letters);
+            json["action"] = job.as_deref().map(Job::json).into();
+            (live(at, name, search, &letters, job.as_deref()), json)
         }
     };
     Ok(View {
@@ -57,14 +54,23 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
             }
         },
         live: html! {
-            @if let Some(state @ (Summary::GONE | Summary::SHUT_DOWN | Summary::DRAINING)) = state {
-                p.note { "The queue is " (state) ": it refuses what is put back." }
-            }
+            (refuses(at, name))
             (live)
         },
         json,
         ..View::of(at, format!("Dead letters of {name}"))
     })
+}
+
+/// Says so if the queue takes nothing back any more.
+fn refuses(at: &Context, name: &str) -> Markup {
+    let queue = at.board.queue(name).filter(|_| at.kind == Kind::Queue);
+    let state = queue.map(|queue| queue.summary().map_or(Summary::GONE, |it| it.state));
+    html! {
+        @if let Some(state @ (Summary::GONE | Summary::SHUT_DOWN | Summary::DRAINING)) = state {
+            p.note { "The queue is " (state) ": it refuses what is put back." }
+        }
+    }
 }
 
 fn live(at: &Context, name: &str, search: &str, letters: &Letters, job: Option<&Job>) -> Markup {
@@ -215,7 +221,7 @@ fn bar(at: &Context, name: &str, job: &Job) -> Markup {
             },
             Some((at, why)) if at.elapsed() < TOLD => p.note.bad[why.is_some()] {
                 (done) " of " (total) (with) " " (past)
-                @match why { None => ": done.", Some(why) => { ", not all: " (why) "." } }
+                @match why { None => ": done.", Some(why) => { ". The rest: " (why) "." } }
             },
             Some(_) => {},
         }
@@ -229,6 +235,7 @@ pub(crate) fn one(at: &Context, name: &str) -> Result<View, Problem> {
     let store = place.letters().map_err(|_| Refused::NoLetters)?;
     let letter = letters::one(store, id)?;
     let live = html! {
+        (refuses(at, name))
         h2 { "Key" }
         pre { (foreign(&letter.key)) }
         h2 { "Error" }

@@ -217,14 +217,14 @@ pub(crate) fn said(action: Action, done: &Done) -> String {
         (true, count) => format!("Not all: {count}"),
         (false, count) => count.to_string(),
     };
-    let why = done.why.as_ref().map(|why| format!(": {why}"));
-    let why = why.unwrap_or_default();
+    let rest = done.why.as_ref().map(|why| format!(" The rest: {why}."));
+    let rest = rest.unwrap_or_default();
     match action {
         _ if done.count == 0 && matches!(action, Action::PutBack | Action::DropLetter) => {
             "There was none.".into()
         }
-        Action::PutBack => format!("{count} put back into the queue{why}."),
-        Action::DropLetter => format!("{count} dropped{why}."),
+        Action::PutBack => format!("{count} put back into the queue.{rest}"),
+        Action::DropLetter => format!("{count} dropped.{rest}"),
         Action::RunNow => format!("The key {} is queued now.", done.subject),
         Action::DropKey => format!("The key {} was taken out.", done.subject),
         Action::HoldGroup => format!("The group {} is held.", done.subject),

@@ -388,12 +388,18 @@ async fn what_somebody_has_filled_in_and_the_way_back_from_a_question_are_kept()
     let hang = Arc::clone(&site.hang);
     let hangs = hang.lock().unwrap();
     browser.click("Release").await;
+    browser.click("Release").await;
+    assert!(!browser.text().await.contains("not done"));
+    browser.click("Drain").await;
     browser.click("Resume").await;
     let ignored = "UTC: not done: Resume. The action before it had not ended.";
     browser.shows(ignored).await;
     drop(hangs);
     browser.shows("The group acme is released.").await;
     browser.shows(ignored).await;
+    browser
+        .shows("UTC: not done: Drain. The action before")
+        .await;
     assert_eq!(site.queue.paused(), Some(true));
     browser.close().await;
 }

@@ -344,10 +344,12 @@ async fn pictures_show_the_last_minutes_of_a_queue_that_is_recorded() {
     bad.add("held".into());
     let _held = bad.get();
     board.add("bad", Shown::display(&bad)).unwrap();
-    site.get("/queues").await.has("bad | mails");
+    site.get("/queues")
+        .await
+        .has("bad | a look at it panics | mails");
     let record = tokio::spawn(async move { board.record().await });
     until("samples were taken", async || {
-        panics.load(Ordering::Relaxed) > 4
+        panics.load(Ordering::Relaxed) > 6
     })
     .await;
     let page = site.get("/queues/q/mails").await;
