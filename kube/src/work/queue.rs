@@ -193,6 +193,7 @@ mod tests {
         let [first, last] = [(); 2].map(|()| queue.try_get().unwrap());
         assert_eq!([first.key(), last.key()], [&b, &a]);
         assert!(!last.value().is_asked_for());
+        assert_eq!(queue.counts().delayed, 0);
     }
 
     /// K5, K7
