@@ -218,7 +218,9 @@ where
 
     /// Reconciles only while this process leads (K10). Watches and the queue are warm all the time.
     /// When the lease is lost, the reconciliations in flight are cancelled, and their objects go
-    /// back to the queue; when it is acquired again, the work goes on with that queue.
+    /// back to the queue; when it is acquired again, the work goes on with that queue. A reconciler
+    /// that blocks its thread cannot be cancelled: until it returns, nothing else begins here, also
+    /// with the lease.
     ///
     /// A clone of the handle lets several controllers share a lease. The lease is released when the
     /// last clone is dropped, so after the last reconciliation has ended.

@@ -43,10 +43,22 @@ impl Driver {
             }
         }
         self.leads_until.send_replace(None);
-        match timeout(self.request_limit, self.release()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "it was not released"),
-            Err(_) => tracing::warn!(lease = self.name, "it was not released in time"),
+        let limit = self.request_limit;
+        if timeout(limit, self.try_to_release()).await.is_err() {
+            tracing::warn!(lease = self.name, "it was not released in time");
+        }
+    }
+
+    /// Releases the lease, with another try after an error if this candidate may hold it. The write is conditional, so
+    /// it may be repeated.
+    async fn try_to_release(&mut self) {
+        let may_hold = self.is_unconfirmed || self.candidate.leads_until().is_some();
+        while let Err(error) = self.release().await {
+            tracing::warn!(%error, lease = self.name, "it was not released");
+            if !may_hold {
+                break;
+            }
+            sleep(self.retry_period.min(self.request_limit / 4)).await;
         }
     }
 

@@ -8,6 +8,10 @@
 //! between the two, 5 seconds by default. No lease prevents a process that is stopped as a whole,
 //! for example by a debugger, from finishing a request when it wakes.
 //!
+//! The deadline is on the monotonic clock, which stands still while a machine is suspended. A leader
+//! that was suspended with it leads beside another one when it wakes, until it has read the lease, or for
+//! what was left until the deadline.
+//!
 //! The candidates need the verbs `get`, `create` and `update` for `leases`.
 //!
 //! ```no_run

@@ -10,7 +10,7 @@
 //! conditional on the version that was read, so of two candidates that take over at once one fails.
 //! A reads its clock before it sends, and B after it has received, so slow requests only make the
 //! gap longer. This assumes that monotonic clocks run at the same rate, within the ratio of the two
-//! durations.
+//! durations. The clock of a leader whose machine is suspended stands still, which breaks it.
 //!
 //! A lease that is deleted by hand breaks the record: a candidate that has seen it before waits for
 //! the duration, but one that starts afterwards does not know that there was one.

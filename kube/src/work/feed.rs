@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::hash::Hash;
 
-use futures_util::stream::{SelectAll, Stream, StreamExt, select_all};
+use futures_util::future;
+use futures_util::stream::{SelectAll, Stream, StreamExt, TryStreamExt, select_all};
 use kube_client::Resource;
 use kube_runtime::WatchStreamExt;
 use kube_runtime::controller::Error;
@@ -32,15 +33,15 @@ pub(super) async fn feed<K, E>(
     K: Resource + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
+    // An event that asks for nothing is no success, which would reset the back-off: a watcher yields one before it tries to list.
+    let asking = sources
+        .into_iter()
+        .map(|source| source.try_filter(|changes: &Vec<_>| future::ready(!changes.is_empty())));
     // One type for both kinds of back-off: a stream that never fails needs none.
     let sources = match backoff {
-        None => select_all(
-            sources
-                .into_iter()
-                .map(|source| source.default_backoff().boxed()),
-        ),
+        None => select_all(asking.map(|source| source.default_backoff().boxed())),
         Some(backoff) => {
-            let all: SelectAll<_> = select_all(sources);
+            let all: SelectAll<_> = select_all(asking);
             select_all([StreamBackoff::new(all, backoff).boxed()])
         }
     };

@@ -10,7 +10,7 @@
 //! | what happens | the queue | the workers |
 //! | --- | --- | --- |
 //! | the store is not ready, or another process leads | fills | there are none |
-//! | the lease is lost | keeps its keys, and gets those in flight back | are aborted |
+//! | the lease is lost | keeps its keys, and gets those in flight back | are aborted; the next ones begin when all have ended |
 //! | a graceful shut-down | discards its keys | finish what they hold |
 //! | all sources have ended | is shut down | finish what is queued |
 //! | a forceful shut-down | is dropped | are aborted, and joined if there is a lease to release |
@@ -38,7 +38,7 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::attempt::Attempt;
 use crate::controller::{Reconciled, Settings};
@@ -51,6 +51,9 @@ use queue::{Cause, Queue};
 
 /// How often a candidate that does not lead looks for objects that came and went.
 const TIDY: Duration = Duration::from_secs(30);
+
+/// How long what runs may take to end after the loss of the lease before a warning is traced.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// How many results may be unread before reconcilers wait.
 const UNREAD: usize = 128;
@@ -360,7 +363,14 @@ where
             () = forced.clone() => running.abort(),
             () = nothing_left(queue) => {}
         }
-        running.join_async().await;
+        let mut ended = pin!(running.join_async());
+        if timeout(SLOW, &mut ended).await.is_err() {
+            tracing::warn!(
+                objects = queue.counts().processing,
+                "a reconciler that blocks cannot be cancelled; until it ends, nothing else begins"
+            );
+            ended.await;
+        }
         if queue.is_shutting_down() {
             return Ok(());
         }

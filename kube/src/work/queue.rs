@@ -128,6 +128,10 @@ where
             urgency,
             reason,
         } => {
+            if urgency == Urgency::Background {
+                // It takes the place of a retry or a requeue, but not its level.
+                queue.cancel(&object);
+            }
             let cause = Cause {
                 object: object.clone(),
                 reason: Some(reason),
@@ -189,6 +193,22 @@ mod tests {
         let [first, last] = [(); 2].map(|()| queue.try_get().unwrap());
         assert_eq!([first.key(), last.key()], [&b, &a]);
         assert!(!last.value().is_asked_for());
+        assert_eq!(queue.counts().delayed, 0);
+    }
+
+    /// K5, K7
+    #[test]
+    fn a_repetition_has_not_the_level_but_the_failures_of_the_retry_that_it_takes_the_place_of() {
+        let queue = queue();
+        let [a, b] = ["a", "b"].map(ObjectRef::new);
+        put(&queue, changed(&a));
+        let _ = queue.try_get().unwrap().retry();
+        put(&queue, Change::of_object(a.clone(), Urgency::Background));
+        put(&queue, changed(&b));
+        let [first, last] = [(); 2].map(|()| queue.try_get().unwrap());
+        assert_eq!([first.key(), last.key()], [&b, &a]);
+        assert!(last.value().is_asked_for());
+        assert_eq!(queue.num_requeues(&a), 1);
     }
 
     /// K6: the deletion comes while the object is reconciled.

@@ -108,9 +108,9 @@ async fn what_a_mapper_returns_is_reconciled() {
     assert_eq!(probe.count("a"), 1);
 }
 
-/// K6
+/// K6: neither the deletion nor the requeue, which is due after it.
 #[tokio::test]
-async fn the_requeue_of_a_deleted_object_is_dropped() {
+async fn the_requeue_of_a_deleted_object_is_no_error() {
     async fn requeue(map: Arc<ConfigMap>, probe: Arc<Probe>) -> Result<Action, Failed> {
         probe.visit(&map).await;
         Ok(Action::requeue(Duration::from_millis(300)))

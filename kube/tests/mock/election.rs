@@ -254,6 +254,36 @@ async fn a_lease_that_conflicts_at_its_release_is_released() {
     assert!(began.elapsed() > Duration::from_millis(2050));
 }
 
+/// K10: the read of the release fails, or its write.
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_release_fails_is_released_by_another_try() {
+    for is_read in [true, false] {
+        let server = Server::default();
+        let leadership = candidate(&server, "one");
+        leadership.acquired().await;
+        server.apply_after(Duration::from_secs(1));
+        if is_read {
+            server.fail(1);
+        }
+        let release = tokio::spawn(leadership.release());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        if !is_read {
+            server.fail(1);
+        }
+        release.await.unwrap();
+        assert_eq!(holder(&server).unwrap(), "");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_holds_nothing_ends_although_its_requests_fail() {
+    let server = Server::default();
+    server.fail(usize::MAX);
+    let began = Instant::now();
+    candidate(&server, "one").release().await;
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
+
 /// K10: the server applies the first write after the candidate has given it up.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_taken_late_is_released() {

@@ -11,7 +11,7 @@ use kube_runtime::watcher::{Config, Event};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::probe::{Probe, never, settle, spawn, until, visit};
+use crate::probe::{Probe, SIGNALS, never, settle, spawn, until, visit};
 use crate::server::{LEASES, Server};
 
 /// K11
@@ -154,6 +154,7 @@ async fn a_panic_of_a_mapper_reaches_the_stream() {
 #[cfg(unix)]
 #[tokio::test]
 async fn the_first_signal_shuts_down_gracefully_and_the_second_at_once() {
+    let _alone = SIGNALS.lock().await;
     let terminate = || {
         let id = std::process::id().to_string();
         let sent = std::process::Command::new("kill")

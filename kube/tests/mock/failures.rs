@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use keyqueue_kube::limiter::ItemExponentialFailure;
 use keyqueue_kube::{Action, Controller, Error, GivenUp, QueueError, current};
 use kube_runtime::reflector;
 use kube_runtime::utils::Backoff;
-use kube_runtime::watcher::Config;
+use kube_runtime::watcher::{Config, DefaultBackoff};
 use serde_json::json;
 
 use crate::probe::{Failed, Item, Probe, never, settle, spawn, until, visit};
@@ -228,6 +229,25 @@ async fn a_watch_that_fails_is_reported_and_started_again() {
         }
     }
     assert!(results.next().await.unwrap().is_ok());
+}
+
+/// K3
+#[tokio::test(start_paused = true)]
+async fn a_watch_whose_list_goes_on_failing_waits_longer() {
+    for is_shared in [false, true] {
+        let server = Server::default();
+        server.fail(usize::MAX);
+        let mut controller = Controller::new(server.maps(), Config::default())
+            .owns(server.secrets(), Config::default());
+        if is_shared {
+            controller = controller.trigger_backoff(DefaultBackoff::default());
+        }
+        let results = controller.run(visit, never, Probe::new());
+        let failures = results.take_until(tokio::time::sleep(Duration::from_secs(600)));
+        // A delay of at most 1.6 s would make it 375 of each watch; kube's doubles up to a minute.
+        let failures = failures.count().await;
+        assert!((10..100).contains(&failures), "{failures}");
+    }
 }
 
 #[tokio::test]

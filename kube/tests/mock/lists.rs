@@ -1,6 +1,7 @@
 //! Lists: the first one, later ones, and what is more urgent than they are.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use keyqueue_kube::{Action, Controller};
@@ -177,9 +178,32 @@ async fn the_first_list_does_not_starve() {
     }
 }
 
-/// K5
+async fn requeue(map: Arc<ConfigMap>, probe: Arc<Probe>) -> Result<Action, Failed> {
+    probe.visit(&map).await;
+    Ok(Action::requeue(Duration::from_secs(3600)))
+}
+
+/// Changes all objects, `m0` and so on, after the first list, so that their last reconciliations are urgent.
+async fn change_all(server: &Server, probe: &Probe, objects: usize) {
+    until(|| probe.begun().len() == objects && server.watches() == 1).await;
+    for n in 0..objects {
+        server.put(&format!("m{n}"));
+    }
+    until(|| probe.begun().len() == 2 * objects).await;
+    settle().await; // the requeues are pending
+}
+
+/// K5: of objects that wait for nothing, and of those that wait for an urgent requeue.
 #[tokio::test]
 async fn what_a_later_list_repeats_is_less_urgent_than_what_it_changes() {
+    later_list(visit).await;
+    later_list(requeue).await;
+}
+
+async fn later_list<F>(reconcile: impl Fn(Arc<ConfigMap>, Arc<Probe>) -> F + Send + Sync + 'static)
+where
+    F: Future<Output = Result<Action, Failed>> + Send + 'static,
+{
     let (server, probe) = (Server::default(), Probe::new());
     for n in 0..20 {
         server.put(&format!("m{n}"));
@@ -188,8 +212,8 @@ async fn what_a_later_list_repeats_is_less_urgent_than_what_it_changes() {
     let store = controller.store();
     let (trigger, triggers) = channel();
     let controller = controller.reconcile_on(triggers);
-    let _results = spawn(controller.run(visit, never, Arc::clone(&probe)));
-    until(|| probe.begun().len() == 20 && server.watches() == 1).await;
+    let _results = spawn(controller.run(reconcile, never, Arc::clone(&probe)));
+    change_all(&server, &probe, 20).await;
     // Holds the only worker, until the list is queued behind it.
     probe.close();
     trigger
@@ -200,13 +224,22 @@ async fn what_a_later_list_repeats_is_less_urgent_than_what_it_changes() {
     server.behind_the_watches(MAPS, || changed = server.put("m7"));
     until(|| version(&store, "m7") == Some(changed)).await;
     probe.open();
-    until(|| probe.begun().len() == 41).await;
-    assert_eq!(probe.begun()[21], "m7");
+    until(|| probe.begun().len() == 61).await;
+    assert_eq!(probe.begun()[41], "m7");
 }
 
-/// K5
+/// K5: of objects that wait for nothing, and of those that wait for an urgent requeue.
 #[tokio::test]
 async fn a_bulk_request_is_less_urgent_than_a_change() {
+    bulk_request(visit).await;
+    bulk_request(requeue).await;
+}
+
+async fn bulk_request<F>(
+    reconcile: impl Fn(Arc<ConfigMap>, Arc<Probe>) -> F + Send + Sync + 'static,
+) where
+    F: Future<Output = Result<Action, Failed>> + Send + 'static,
+{
     let (server, probe) = (Server::default(), Probe::new());
     for n in 0..10 {
         server.put(&format!("m{n}"));
@@ -216,14 +249,14 @@ async fn a_bulk_request_is_less_urgent_than_a_change() {
         .workers(1)
         .reconcile_all_on(triggers);
     let store = controller.store();
-    let _results = spawn(controller.run(visit, never, Arc::clone(&probe)));
-    until(|| probe.begun().len() == 10).await;
+    let _results = spawn(controller.run(reconcile, never, Arc::clone(&probe)));
+    change_all(&server, &probe, 10).await;
     probe.close();
     trigger.send(()).unwrap();
     until(|| probe.running().len() == 1).await;
     let changed = server.put("new");
     until(|| version(&store, "new") == Some(changed)).await;
     probe.open();
-    until(|| probe.begun().len() == 21).await;
-    assert_eq!(probe.begun()[11], "new");
+    until(|| probe.begun().len() == 31).await;
+    assert_eq!(probe.begun()[21], "new");
 }

@@ -130,6 +130,9 @@ pub(crate) struct Results<T> {
     task: tokio::task::JoinHandle<()>,
 }
 
+/// Locked by each test that sends a signal to the process, or whose controllers listen to signals.
+pub(crate) static SIGNALS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Polls a controller in a task.
 pub(crate) fn spawn<T: Send + 'static>(
     stream: impl Stream<Item = T> + Send + 'static,

@@ -14,7 +14,7 @@ use kube_runtime::watcher::{Config, DefaultBackoff};
 
 use serde_json::json;
 
-use crate::probe::{Failed, Probe, never, settle, spawn, until, version, visit};
+use crate::probe::{Failed, Probe, SIGNALS, never, settle, spawn, until, version, visit};
 use crate::server::{MAPS, SECRETS, Server};
 
 async fn reconcile(map: Arc<ConfigMap>, _: Arc<()>) -> Result<Action, Failed> {
@@ -66,6 +66,7 @@ macro_rules! run {
 
 #[tokio::test]
 async fn the_same_code_yields_the_same_results() {
+    let _no_signals = SIGNALS.lock().await;
     let theirs = run!(kube_runtime);
     let ours = run!(keyqueue_kube);
     assert_eq!(ours, theirs);
