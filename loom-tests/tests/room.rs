@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use keyqueue::{Added, Full, Item, State};
 use keyqueue_loom_tests::values::{Bag, Values, bag, drain, values};
-use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn_with};
+use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn, spawn_with};
 use loom::future::block_on;
 use loom::sync::Arc;
 
@@ -134,8 +134,9 @@ fn the_limit_of_a_task_wakes_the_sleeping_driver() {
         let limit = Duration::from_micros(500);
         let mut add = Box::pin(queue.entry(2).within(limit).add_async());
         assert!(!poll(&mut add));
-        time.advance(Duration::from_millis(1));
+        let clock = spawn(move || time.advance(Duration::from_millis(1)));
         assert_eq!(block_on(add), Added::Queued);
+        clock.join().unwrap();
     });
 }
 

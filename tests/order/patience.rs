@@ -252,6 +252,18 @@ fn the_timers_thread_ends_the_limit_of_a_task() {
     }
 }
 
+#[test] // B2 D9
+fn a_limit_of_a_task_comes_before_the_delay_until_which_the_timers_thread_sleeps() {
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::<u32>::builder().capacity(1).build().unwrap();
+    queue.add_after(0, HOUR);
+    // Before some of them it sleeps.
+    for key in 1..=20 {
+        let add = queue.entry(key).within(ms(1)).add_async();
+        assert_eq!(block_on(add), Added::Queued);
+    }
+}
+
 #[test] // V6: as `within` says
 fn a_try_that_has_waited_too_long_is_refused_also_if_its_key_has_come() {
     let _watchdog = watchdog(60);
