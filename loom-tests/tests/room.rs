@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use keyqueue::{Added, Full, Item, State};
 use keyqueue_loom_tests::values::{Bag, Values, bag, drain, values};
-use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn_with};
+use keyqueue_loom_tests::{Queue, check, delayed_queue, queue_of, spawn, spawn_with};
 use loom::future::block_on;
 use loom::sync::Arc;
 
@@ -121,6 +121,43 @@ fn a_put_that_timed_out_keeps_no_room() {
         let was_put = adder.join().unwrap();
         assert_eq!(before + drain(&queue).len(), 1 + usize::from(was_put));
         assert!(queue.entry(3).try_put(bag(3)).is_ok(), "room is given back");
+    });
+}
+
+/// B2, D9. Interleaving: the driver finds nothing to do until an hour from now; the add waits with a limit; the clock
+/// passes that; the driver goes to sleep, for good.
+#[test]
+fn the_limit_of_a_task_wakes_the_sleeping_driver() {
+    check("room_time", 2, || {
+        let (queue, time) = delayed_queue(|builder| builder.capacity(1));
+        queue.add_after(1, Duration::from_secs(3600));
+        let limit = Duration::from_micros(500);
+        let mut add = Box::pin(queue.entry(2).within(limit).add_async());
+        assert!(!poll(&mut add));
+        let clock = spawn(move || time.advance(Duration::from_millis(1)));
+        assert_eq!(block_on(add), Added::Queued);
+        clock.join().unwrap();
+    });
+}
+
+/// B2. A task whose limit is over, beside a delivery that grants it room: it uses that, or passes it on.
+#[test]
+fn a_task_whose_limit_is_over_loses_no_room() {
+    check("room_limit", 3, || {
+        let (queue, time) = delayed_queue(|builder| builder.manual_timers().capacity(1));
+        queue.add(1);
+        let limit = Duration::from_millis(1);
+        let mut late = Box::pin(queue.entry(2).within(limit).add_async());
+        let mut next = Box::pin(queue.entry(3).add_async());
+        assert!(!poll(&mut late) && !poll(&mut next));
+        time.advance(limit);
+        let worker = spawn_with(&queue, |queue| drop(queue.try_get()));
+        assert_eq!(block_on(late), Added::Queued);
+        worker.join().unwrap();
+        drop(queue.try_get());
+        assert_eq!(block_on(next), Added::Queued);
+        drop(queue.try_get());
+        assert!(queue.entry(4).try_add().is_ok() && queue.entry(5).try_add().is_err());
     });
 }
 

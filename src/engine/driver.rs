@@ -4,6 +4,8 @@
 //! thread; the drop waits for it. Until then the thread holds a reference to the core, never to the
 //! queue itself, so it does not keep the queue from being dropped.
 
+use std::iter;
+
 use crate::engine::Core;
 use crate::fifo::groups::NEVER;
 use crate::fifo::groups::grouping::{Grouping, Ready};
@@ -13,6 +15,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Mutex, ThreadParker};
 use crate::timer::{Ended, Timer, Turn};
+use crate::wait::WaitList;
 use crate::wait::room::Share;
 
 /// The timer thread of one queue, once it is started.
@@ -104,11 +107,18 @@ fn drive<K, V>(core: &Core<K, V>) {
 }
 
 impl<K, V> Core<K, V> {
-    /// Returns the tick in which a group, a key or a getter has waited long enough.
+    /// The lists of those that wait at most until a time: getters that linger, and tasks that wait for room.
+    fn timed(&self) -> impl Iterator<Item = &WaitList> {
+        let adds = self.bound().map(|room| &room.timed);
+        iter::once(&self.getters).chain(adds)
+    }
+
+    /// Returns the tick in which a group, a key, a getter or an add has waited long enough.
     fn next_unpark(&self) -> Option<u64> {
         let groups = self.groups().map(Grouping::next);
         let at = groups.filter(|at| *at != NEVER);
-        let at = at.into_iter().chain(self.getters.next_expiry()).min();
+        let timed = self.timed().filter_map(WaitList::next_expiry);
+        let at = at.into_iter().chain(timed).min();
         at.map(|at| self.timer.tick_of(at))
     }
 
@@ -141,7 +151,9 @@ impl<K, V> Core<K, V> {
             false => self.getters.notify(queued),
             true => self.getters.notify_several(queued),
         }
-        self.getters.expire(|| self.timer.clock().nanos());
+        for waiting in self.timed() {
+            waiting.expire(|| self.timer.clock().nanos());
+        }
         (fired, turn)
     }
 

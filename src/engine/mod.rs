@@ -313,7 +313,7 @@ impl<K, V> Core<K, V> {
             }
             Set::Pending { .. } | Set::Kept { .. } => {}
         }
-        self.note(Event::Retried);
+        self.note_delayed();
         self.driver.start(self);
         Some((Added::Delayed, !matches!(set, Set::Kept { .. })))
     }

@@ -175,6 +175,15 @@ impl<K, V> Core<K, V> {
         }
     }
 
+    /// Notes that a delay was accepted, which may be all that a queue has.
+    #[cold]
+    pub(crate) fn note_delayed(&self) {
+        if let Some(watch) = self.watch() {
+            watch.tally.count(Event::Retried);
+            watch.tally.start();
+        }
+    }
+
     /// Notes that a pending delay was cancelled. Its room is left to the caller.
     pub(crate) fn note_cancelled(&self) {
         self.timer.note_stale();

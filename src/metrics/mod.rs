@@ -29,7 +29,7 @@
 //! ```
 //!
 //! One thread reports for all queues of the process, every [`INTERVAL`]. The first add to a named
-//! queue starts it. It ends when every such queue is dropped, or shut down and at rest. A queue
+//! queue, now or after a delay, starts it. It ends when every such queue is dropped, or shut down and at rest. A queue
 //! with [`manual_timers`](crate::Builder::manual_timers) starts no thread: call
 //! [`report`](crate::WorkQueue::report).
 

@@ -2,7 +2,7 @@
 //!
 //! # Protocol
 //!
-//! * A queue is on the list from its first add until it is dropped, or shut down and at rest. The
+//! * A queue is on the list from its first add or delay until it is dropped, or shut down and at rest. The
 //!   list holds a weak reference, of which an entry makes a strong one while it reports, under its
 //!   mutex.
 //! * The queue's drop removes its entry from the list and waits for that mutex. So the thread never
@@ -92,7 +92,9 @@ pub(super) fn unregister(entry: &Arc<Entry>) {
 /// Reports for every named queue of the process now, for exporters that are notified of a scrape.
 ///
 /// Skips queues that are built with [`manual_timers`](crate::Builder::manual_timers), and queues to
-/// which no key has been added yet.
+/// which no key has been added yet, also not with a delay. Skips as well those that have been shut down, finished all keys
+/// and reported after that: what is counted for these later, such as retries that workers give up,
+/// [`report`](crate::WorkQueue::report) alone has.
 pub fn report_all() {
     let entries = lock(&LIST).entries.clone();
     for entry in entries {

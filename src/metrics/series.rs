@@ -124,7 +124,7 @@ const SERIES: [(&str, Value, &str); 16] = [
     ("workqueue_oldest_queued_seconds", |totals| totals.scan.oldest,
         "The age of the key that has been queued, or dirty, for the longest time."),
     ("workqueue_merged_adds_total", |totals| totals.stripes.sum(Event::Merged),
-        "Adds of keys that were queued or dirty already."),
+        "Adds of keys that were queued or dirty already, and adds that wait for a retry."),
     ("workqueue_cancelled_delays_total", |totals| totals.stripes.sum(Event::Cancelled),
         "Pending delays that were cancelled."),
     ("workqueue_waiting_adds", |totals| totals.gauges.waiting as u64,

@@ -55,7 +55,7 @@ impl Tally {
         if let Some(counters) = &self.0 {
             // Ordering: Relaxed, both; a hint, the reporter's mutex decides.
             if !counters.started.load(Ordering::Relaxed) {
-                // If the thread cannot be started, the next add tries again.
+                // If the thread cannot be started, the next add or delay tries again.
                 let started = reporter::register(&counters.entry);
                 // Ordering: Relaxed; see above.
                 counters.started.store(started, Ordering::Relaxed);

@@ -12,11 +12,12 @@ use super::tally::Tally;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Deliveries.
+    /// Deliveries. In a queue with values also keys that came up without one, and were not delivered; see
+    /// [`docs::metrics`](crate::docs::metrics#differences-from-client-go).
     pub delivered: u64,
-    /// Deliveries that have ended.
+    /// Those of `delivered` that have ended.
     pub ended: u64,
-    /// Adds of keys that were queued or dirty already.
+    /// Adds of keys that were queued or dirty already, and adds that wait for a retry.
     pub merged: u64,
     /// Accepted adds with a delay or a rate limit.
     pub retried: u64,

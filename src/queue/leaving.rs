@@ -73,6 +73,7 @@ impl<K: Clone + Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> 
             if let Some(key) = clone(item.key()) {
                 let mut item = item.into_item();
                 if !has_values {
+                    // Above it was left to the entry, if the key was queued.
                     core.cancel_pinned(&Pinned(item.held.pin()).0);
                 }
                 item.end_as(Ended::Dropped);

@@ -123,10 +123,11 @@ impl<K, V, S> WorkQueue<K, V, S> {
             counts: core.no_counts(),
             next: None,
         };
+        let is_full = |keys: usize, looked: usize| keys >= max.max(1) || looked >= MOST;
         let mut looked = 0;
         let mut cursor = from;
         while (cursor.shard as usize) < core.keys.count() {
-            if page.keys.len() >= max.max(1) || looked >= MOST {
+            if is_full(page.keys.len(), looked) {
                 page.next = Some(cursor);
                 break;
             }
@@ -134,7 +135,7 @@ impl<K, V, S> WorkQueue<K, V, S> {
             let mut place = Some(cursor.place as usize);
             for _ in 0..PORTION / STEP {
                 let Some(from) = place else { break };
-                if page.keys.len() >= max.max(1) {
+                if is_full(page.keys.len(), looked) {
                     break;
                 }
                 looked += STEP;

@@ -85,6 +85,13 @@ impl<K, V> Item<'_, K, V> {
         }
     }
 
+    /// Ends the receipts now. Keeps the item.
+    pub(crate) fn end_receipts(&mut self) {
+        if let Some(receipts) = self.load().and_then(|load| load.receipts.take()) {
+            receipts.fire(None);
+        }
+    }
+
     /// Goes on with a delivery of which something is done or given up.
     pub(crate) fn go_on(&mut self) {
         if let Some(receipts) = self.receipts() {

@@ -28,6 +28,9 @@
 //! getter takes meanwhile, wakes the getter too early: it looks again, and goes on lingering. A getter that is taken
 //! off the list between 1 and 4 finds itself notified in 5.
 //!
+//! Tasks that wait for room at most until a time are on a list of their own ([`Room::timed`](super::room::Room::timed)), on
+//! which nobody is notified.
+//!
 //! The timer's thread wakes those whose time is over: `expires` is the first of their times, which a getter
 //! writes before it wakes that thread (`Timer::wake_by` has the fence).
 

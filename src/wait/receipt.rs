@@ -181,10 +181,12 @@ impl Receipts {
 /// | that is queued, deferred, or merged with one that is | the delivery that covers it is finished | [`Done`](Ended::Done) |
 /// | the same | the worker loop gives the key up, or a panic drops the item | [`GivenUp`](Ended::GivenUp) |
 /// | the same | the key is retried, but its value was taken out | [`GivenUp`](Ended::GivenUp) |
+/// | the same | the function of the worker loop has taken the value out, and returns [`RequeueAfter`](crate::worker::Outcome::RequeueAfter) | [`Done`](Ended::Done) |
 /// | the same | a shut-down, a cancel or a clear drops it, or a shut-down refuses its retry (`GivenUp`, if workers report that to [`on_give_up`](crate::worker::Workers::on_give_up)) | [`Dropped`](Ended::Dropped) |
 /// | that the queue refused | it is returned | [`Dropped`](Ended::Dropped) |
 ///
-/// A retry does not end it: the receipt stays with the key until the last attempt. Leaking the item
+/// Neither a retry nor another outcome that adds the key again ends it: the receipt stays with the value until the last
+/// attempt. Leaking the item
 /// (`mem::forget`) means that the receipt never ends.
 ///
 /// Dropping a receipt only ends the wait: the key is delivered all the same.

@@ -49,6 +49,10 @@
 //! An add that finds no room *presses*: it ends the wait of getters that linger ([`crate::wait::linger`]), once nothing
 //! is locked.
 //!
+//! An add in a task that waits at most until a time is also on the list `timed`, from when it is in the line. The timer's
+//! thread takes it off that list when the time is over, and wakes it ([`crate::wait::linger`]). It looks at the line
+//! first: granted room it uses. Otherwise it leaves the line as a cancelled one does, and then exceeds the bound.
+//!
 //! A shut-down grants every request in the line, and the queue then refuses the adds.
 
 use std::collections::VecDeque;
@@ -82,6 +86,8 @@ pub(crate) struct Room {
     closed: AtomicBool,
     /// Getters that wait until an add finds no room.
     pub(crate) pressed: WaitList,
+    /// Tasks in the line that wait at most until a time.
+    pub(crate) timed: WaitList,
     pub(crate) crowd: Crowd,
 }
 
@@ -97,6 +103,7 @@ impl Room {
             line: Mutex::new(VecDeque::new()),
             closed: AtomicBool::new(false),
             pressed: WaitList::default(),
+            timed: WaitList::default(),
             crowd: Crowd::new(capacity),
         }
     }
@@ -406,6 +413,10 @@ impl<'r> Turn<'r> {
             weight: room.clamp(weight),
             state: State::New,
         }
+    }
+
+    pub(crate) fn room(&self) -> &'r Room {
+        self.room
     }
 
     /// Takes the room that the turn has, for what is added.

@@ -29,7 +29,8 @@
 //! | --- | --- |
 //! | the list is empty | there are none: the key is done, and its failures are forgotten |
 //! | the function panics | as an error |
-//! | it fails, requeues or is cancelled, and has taken its message out of the value | that is lost, as a job alone loses it, and counts as given up; the rest goes back, from its first try |
+//! | it fails, asks for another try (as by `Later`) or is cancelled, and has taken its message out of the value | that is lost, as a job alone loses it, and counts as given up; the rest goes back, from its first try |
+//! | it returns `RequeueAfter`, and has taken its message | that is done; the rest goes back |
 //! | the future is cancelled | all go back in order, the message that was tried before the rest; after a shut-down they are left. With `requeue_cancelled(false)` that message is done, and the rest goes back, from its first try |
 //! | it is cancelled between two messages | the rest goes back; behind the last one, the key is done already |
 //! | the report of a message is cancelled | as if its work were cancelled |
@@ -201,8 +202,8 @@ impl<V> Rest<V> {
         }
     }
 
-    /// The same, between two messages.
-    fn join_behind<K>(&mut self, item: &mut Item<'_, K, V>) {
+    /// The same, if what the function has taken is done.
+    pub(super) fn join_behind<K>(&mut self, item: &mut Item<'_, K, V>) {
         self.change(item, |messages, front| messages.join(front));
     }
 

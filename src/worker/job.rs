@@ -217,6 +217,10 @@ impl<K, V> Job<'_, K, V> {
     /// If the work fails after this, the key is not tried again for this value, and no delay begins: its receipts end as
     /// [`GivenUp`](crate::Ended::GivenUp). `on_give_up` is not called, unless the function [gives up](Self::give_up) or no
     /// retry is left; then it gets no value. So take it when the work has succeeded, or clone it.
+    ///
+    /// After [`RequeueAfter`](super::Outcome::RequeueAfter), which is a success, they end as [`Done`](crate::Ended::Done), and after
+    /// the outcomes that say that the work is not done, such as [`Later`](super::Outcome::Later), as `GivenUp`. The key has no
+    /// value then, and is delivered again only when one is put: leave the value there, or a clone, if it is to come by itself.
     #[must_use]
     pub fn take(&mut self) -> Option<V> {
         self.slot()?.take()

@@ -17,6 +17,10 @@ pub enum Outcome {
     /// This is an [`add_after`](crate::WorkQueue::add_after): zero queues the key again
     /// immediately, and if a delay is pending already, the queue's
     /// [`DelayPolicy`](crate::DelayPolicy) decides between them.
+    ///
+    /// A value goes with the key, and its receipts end with a later delivery. If the function has
+    /// [taken](super::Job::take) it, they end as [`Done`](crate::Ended::Done) now, and the key is delivered again only when another one
+    /// is put.
     RequeueAfter(Duration),
     /// Add the key again after this time, and keep its failures: it is not the time to process it.
     ///

@@ -154,8 +154,16 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         outcome: Outcome,
         span: &Span,
     ) -> Result<(), String> {
-        if outcome != Outcome::Done {
-            rest.join(item);
+        match outcome {
+            Outcome::Done => {}
+            Outcome::RequeueAfter(_) => {
+                rest.join_behind(item);
+                if matches!(item.loaded(), Some(None)) {
+                    // What the function has taken is done, and nothing is behind it.
+                    item.end_receipts();
+                }
+            }
+            _ => rest.join(item),
         }
         let limited = match outcome {
             Outcome::RequeueRateLimited if !self.queue.core.closing.has_begun() => {

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::common::timed::HOUR;
 use crate::common::{alone, eventually, threads, watchdog};
 use crate::recorder::Recorded;
 use crate::series::{pods, us};
 use keyqueue::WorkQueue;
+use keyqueue::metrics::report_all;
 
 #[test]
 fn two_queues_of_one_name_are_told_apart_and_a_name_is_free_again() {
@@ -109,6 +111,18 @@ fn a_thread_reports_from_the_first_add_to_the_end_of_the_last_queue() {
         // Joined by the drop; the system may need a moment to take it off its list.
         eventually("the thread is gone", || !has_thread());
     });
+}
+
+#[test] // M3
+fn a_queue_that_has_only_delays_reports_them() {
+    let recorded = Recorded::default();
+    let builder = WorkQueue::builder().name("delays only");
+    let queue = builder.recorder(recorded.recorder()).build().unwrap();
+    report_all();
+    assert_eq!(recorded.try_value("workqueue_delayed", "delays only"), None);
+    queue.add_after("a", HOUR);
+    report_all();
+    assert_eq!(recorded.value("workqueue_delayed", "delays only"), 1.0);
 }
 
 /// A drop wakes the thread in order to join it: it does not wait for the half second to pass.

@@ -10,7 +10,7 @@ use crate::common::{poll_until_idle, watchdog};
 use crate::recorder::Recorded;
 use keyqueue::limiter::ItemExponentialFailure;
 use keyqueue::worker::{DeadLetters, Outcome, Verdict, Workers};
-use keyqueue::{Builder, MockClock, WorkQueue};
+use keyqueue::{Added, Builder, Clock, GetError, MockClock, WorkQueue, merge};
 
 pub(crate) const fn us(us: u64) -> Duration {
     Duration::from_micros(us)
@@ -196,6 +196,30 @@ fn a_key_that_a_shut_down_discards_counts_as_delivered_and_not_as_work() {
     assert!(watched.samples("work").is_empty());
     item.done();
     assert_eq!(watched.samples("work"), [50e-6]);
+}
+
+#[test] // M2 V2
+fn a_key_that_comes_up_without_a_value_counts_as_delivered_and_as_no_time_of_work() {
+    let recorded = Recorded::default();
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let builder = builder.name("values").recorder(recorded.recorder());
+    let queue = builder.merge(merge::append).build().unwrap();
+    queue.put("a", vec![1]);
+    assert_eq!(queue.get().unwrap().retry_after(us(2000)), Added::Delayed);
+    queue.put("a", vec![2]);
+    let item = queue.get().unwrap();
+    assert_eq!(*item.value(), [1, 2]);
+    time.advance(us(1000));
+    item.done();
+    time.advance(us(1000));
+    assert_eq!(queue.fire_due(), 1);
+    assert_eq!(queue.try_get().unwrap_err(), GetError::Empty);
+    queue.report();
+    let works = recorded.samples("workqueue_work_duration_seconds", "values");
+    assert_eq!(works, [0.0, 0.0, 1e-3]);
+    let totals = queue.totals().unwrap();
+    assert_eq!((totals.delivered, totals.ended), (3, 3));
 }
 
 #[test] // M2

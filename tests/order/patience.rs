@@ -1,11 +1,13 @@
 //! How long an add waits for room, and what it does if there is none by then: `within` and `wait` with each verb (B2, V6).
 
+use std::pin::Pin;
 use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, ms, secs};
 use crate::common::{Task, eventually, there, waiting_adds, watchdog};
-use keyqueue::{Added, Full, WorkQueue, merge};
+use keyqueue::{Added, Clock, Full, WorkQueue, merge};
+use pollster::block_on;
 
 const SOON: Duration = ms(1);
 
@@ -145,6 +147,121 @@ fn an_add_that_gives_up_its_place_leaves_the_others_theirs() {
     second.assert_pending();
     queue.get().unwrap().done();
     assert_eq!(second.output(), Added::Queued);
+}
+
+/// A task that adds "late" with a limit of a second.
+fn limited(queue: &Queue) -> Task<Pin<Box<impl Future<Output = Added> + '_>>> {
+    Task::waiting(Box::pin(queue.entry("late").within(secs(1)).add_async()))
+}
+
+#[test] // V6 B2 B3
+fn a_task_that_has_waited_long_enough_exceeds_the_bound() {
+    let (queue, time) = built(|builder| builder.capacity(1));
+    queue.add("full");
+    let mut first = Task::waiting(Box::pin(queue.entry("first").wait().add_async()));
+    let mut late = limited(&queue);
+    let soon = queue.entry("soon").after(HOUR).within(ms(1));
+    let mut soon = Task::waiting(Box::pin(soon.add_async()));
+    let over = queue.entry("over").within(Duration::ZERO);
+    assert_eq!(block_on(over.add_async()), Added::Queued);
+    time.advance(ms(1));
+    queue.fire_due();
+    assert_eq!((late.wakes(), soon.wakes()), (0, 1));
+    late.assert_pending();
+    assert_eq!(soon.output(), Added::Delayed);
+    time.advance(secs(1));
+    queue.fire_due();
+    assert_eq!((first.wakes(), late.wakes()), (0, 1));
+    assert_eq!(late.output(), Added::Queued);
+    first.assert_pending();
+    assert_eq!(waiting_adds(&queue), 1);
+    // What has exceeded the bound is counted.
+    assert!(queue.cancel("soon"));
+    for key in ["full", "over"] {
+        assert_eq!(*queue.get().unwrap(), key);
+        first.assert_pending();
+    }
+    assert_eq!(*queue.get().unwrap(), "late");
+    assert_eq!(first.output(), Added::Queued);
+}
+
+#[test] // B2
+fn a_task_whose_limit_is_over_uses_the_room_that_it_was_granted() {
+    let (queue, time) = built(|builder| builder.capacity(1));
+    queue.add("full");
+    let mut late = limited(&queue);
+    let mut next = Task::waiting(Box::pin(queue.entry("next").add_async()));
+    time.advance(secs(2));
+    queue.get().unwrap().done();
+    queue.fire_due();
+    assert_eq!(late.output(), Added::Queued);
+    next.assert_pending();
+    assert_eq!(queue.entry("new").try_add(), Err(Full("new")));
+    queue.get().unwrap().done();
+    assert_eq!(next.output(), Added::Queued);
+}
+
+#[test] // B2
+fn a_task_with_a_limit_may_be_cancelled_at_each_point() {
+    for point in 0..4 {
+        let (queue, time) = built(|builder| builder.capacity(1));
+        queue.add("full");
+        let late = limited(&queue);
+        let mut next = Task::waiting(Box::pin(queue.entry("next").add_async()));
+        match point {
+            0 => {}
+            1 => queue.get().unwrap().done(),
+            _ => {
+                time.advance(secs(1));
+                queue.fire_due();
+            }
+        }
+        if point == 3 {
+            queue.get().unwrap().done();
+        }
+        drop(late);
+        if let 0 | 2 = point {
+            next.assert_pending();
+            queue.get().unwrap().done();
+        }
+        assert_eq!(next.output(), Added::Queued, "{point}");
+        assert_eq!(keys(&queue), ["next"], "{point}");
+        time.advance(secs(1));
+        queue.fire_due();
+        assert_eq!(queue.entry("new").try_add(), Ok(Added::Queued), "{point}");
+    }
+}
+
+#[test] // B2 D9
+fn the_timers_thread_ends_the_limit_of_a_task() {
+    let _watchdog = watchdog(60);
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::<&str>::builder().clock(clock).capacity(1);
+    let queue = builder.build().unwrap();
+    queue.add("full");
+    let mut late = Task::waiting(Box::pin(queue.entry("late").within(secs(1)).add_async()));
+    time.advance(secs(1));
+    eventually("it is woken", || late.wakes() == 1);
+    assert_eq!(late.output(), Added::Queued);
+    // A limit that the clock cannot represent is none.
+    let ends = Duration::from_nanos(u64::MAX);
+    for limit in [Duration::MAX, ends] {
+        let mut endless = Task::waiting(Box::pin(queue.entry("new").within(limit).add_async()));
+        time.advance(limit);
+        endless.assert_pending();
+    }
+}
+
+#[test] // B2 D9
+fn a_limit_of_a_task_comes_before_the_delay_until_which_the_timers_thread_sleeps() {
+    let _watchdog = watchdog(60);
+    let queue = WorkQueue::<u32>::builder().capacity(1).build().unwrap();
+    queue.add_after(0, HOUR);
+    // Before some of them it sleeps.
+    for key in 1..=20 {
+        let add = queue.entry(key).within(ms(1)).add_async();
+        assert_eq!(block_on(add), Added::Queued);
+    }
 }
 
 #[test] // V6: as `within` says

@@ -135,6 +135,8 @@ macro_rules! waits {
             + verbs!($settings, |$queue, $handle| $entry, [.within(HOUR)], identity, add, put, update)
             + verbs!($settings, |$queue, $handle| $entry, [.within(HOUR)], identity, try_add, try_put, try_update)
             + verbs!($settings, |$queue, $handle| $entry, [], block_on, add_async, put_async, update_async)
+            + verbs!($settings, |$queue, $handle| $entry, [.wait()], block_on, add_async, put_async, update_async)
+            + verbs!($settings, |$queue, $handle| $entry, [.within(HOUR)], block_on, add_async, put_async, update_async)
     };
 }
 
@@ -147,7 +149,7 @@ fn every_setting_goes_with_every_other_and_with_every_verb() {
         combinations += waits!(settings, |_queue, handle| handle.entry());
     }
     // Levels, delays, keys, ways to wait, receipts, verbs.
-    assert_eq!(combinations, 3 * 3 * 3 * 7 * 2 * 3);
+    assert_eq!(combinations, 3 * 3 * 3 * 9 * 2 * 3);
 }
 
 #[test] // V6, B2

@@ -118,6 +118,69 @@ fn a_value_that_is_taken_and_fails_delays_nothing_and_counts_for_no_other_one() 
     });
 }
 
+#[test] // W9 W3 W5 W11
+fn a_value_that_is_taken_is_done_if_the_function_succeeds_and_requeues() {
+    let outcomes = [
+        (Outcome::RequeueAfter(HOUR), Ended::Done),
+        (Outcome::Later(HOUR), Ended::GivenUp),
+        (Outcome::RequeueRateLimited, Ended::GivenUp),
+        (Outcome::HoldGroup(HOUR), Ended::GivenUp),
+    ];
+    each_way(|way, gets| {
+        for ((outcome, end), is_over) in outcomes
+            .into_iter()
+            .flat_map(|it| [(it, false), (it, true)])
+        {
+            let queue = queue(|builder| builder);
+            let receipt = put(&queue, 1);
+            let told = Log::default();
+            let adding = Arc::clone(&queue);
+            run((way, gets), workers(&queue, &told), move |job| {
+                if **job == 1 {
+                    assert_eq!(job.take(), Some(vec![1]));
+                    adding.put(2, vec![0]);
+                }
+                if is_over || **job == 2 {
+                    adding.shut_down();
+                }
+                Verdict::Ok(if **job == 1 { outcome } else { Outcome::Done })
+            });
+            assert_eq!(
+                receipt.ended(),
+                Some(end),
+                "{way:?} {gets:?} {outcome:?} {is_over}"
+            );
+            assert!(told.lock().unwrap().is_empty());
+        }
+    });
+}
+
+#[test] // W11 W9
+fn a_message_that_is_taken_is_done_before_a_requeue_of_those_behind_it() {
+    let _watchdog = watchdog(60);
+    for way in WAYS {
+        for (outcome, end) in [
+            (Outcome::RequeueAfter(Duration::ZERO), Ended::Done),
+            (Outcome::Later(Duration::ZERO), Ended::GivenUp),
+        ] {
+            let queue = queue(|builder| builder);
+            let (entry, receipt) = queue.entry(1).tracked();
+            entry.put(vec![1, 2]);
+            let (told, ending) = (Log::default(), Arc::clone(&queue));
+            run((*way, Gets::Message), workers(&queue, &told), move |job| {
+                Verdict::Ok(match job.take().unwrap()[0] {
+                    1 => outcome,
+                    _ => {
+                        ending.shut_down();
+                        Outcome::Done
+                    }
+                })
+            });
+            assert_eq!(receipt.ended(), Some(end), "{way:?} {outcome:?}");
+        }
+    }
+}
+
 #[test] // W9 S5 S12
 fn a_delay_that_comes_while_a_taken_value_fails_is_no_retry_of_it() {
     each_way(|way, gets| {

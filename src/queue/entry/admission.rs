@@ -1,10 +1,17 @@
 //! Adds that keep the bound of the queue, or exceed it: [`crate::wait::room`] has the protocol.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::edit::{Adding, Edit};
 use super::key::Key;
 use crate::Added;
+use crate::engine::Core;
+use crate::sync::Arc;
+use crate::time::clock::END;
+use crate::time::nanos;
+use crate::wait::Waiter;
 use crate::wait::blocking::{block_until, deadline_in};
 use crate::wait::room::{Room, Share, Turn};
 
@@ -72,8 +79,15 @@ where
         }
     }
 
-    /// Adds once there is room. Dropping the future adds nothing.
-    pub(super) async fn run_async(mut self) -> Added {
+    /// Adds once there is room, or when it has waited long enough; without `patience` only once there is. Dropping the
+    /// future adds nothing.
+    pub(super) async fn run_async(mut self, patience: Option<Duration>) -> Added {
+        let core = self.at.core;
+        let end = patience.map(|limit| {
+            let now = core.timer.clock().nanos();
+            now.saturating_add(nanos::saturating(limit))
+        });
+        let until = end.filter(|until| *until <= END);
         let mut admission = Admission::Within;
         loop {
             match self.attempt(admission) {
@@ -81,8 +95,59 @@ where
                 Err(again) => self = again,
             }
             let mut turn = self.turn();
-            (&mut turn).await;
-            admission = Admission::Granted(turn);
+            let wait = TimedTurn {
+                core,
+                turn: &mut turn,
+                until,
+                waiter: None,
+            };
+            admission = match wait.await {
+                true => Admission::Granted(turn),
+                false => Admission::Exceeding,
+            };
+        }
+    }
+}
+
+/// Waits for a turn, at most until a time; returns whether the turn has come. Whoever drops this drops the turn, or uses
+/// it.
+struct TimedTurn<'t, 'q, K, V> {
+    core: &'q Arc<Core<K, V>>,
+    turn: &'t mut Turn<'q>,
+    /// In nanoseconds of the queue's clock.
+    until: Option<u64>,
+    /// Where the timer's thread notifies it, from when it has to wait.
+    waiter: Option<Waiter>,
+}
+
+impl<K: Send + Sync + 'static, V: Send + 'static> Future for TimedTurn<'_, '_, K, V> {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        let (core, waker) = (self.core, context.waker());
+        if Pin::new(&mut *self.turn).poll(context).is_ready() {
+            return Poll::Ready(true);
+        }
+        let Some(until) = self.until else {
+            return Poll::Pending;
+        };
+        let is_notified = |waiter: &Waiter| waiter.is_notified(waker);
+        if self.waiter.as_ref().is_some_and(is_notified) || core.timer.clock().nanos() >= until {
+            return Poll::Ready(false);
+        }
+        if self.waiter.is_none() {
+            self.waiter = Some(self.turn.room().timed.linger(waker, until));
+            core.driver.start(core);
+            core.timer.wake_by(until);
+        }
+        Poll::Pending
+    }
+}
+
+impl<K, V> Drop for TimedTurn<'_, '_, K, V> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            self.turn.room().timed.stop_lingering(&waiter);
         }
     }
 }

@@ -35,7 +35,7 @@ use key::{Borrowed, Owned};
 /// | [`put`](Self::put) | adds it with a value, as [`WorkQueue::put`] does | exceeds the bound |
 /// | [`update`](Self::update) | adds it and changes its value, which is created if none waits | exceeds the bound |
 /// | [`try_add`](Self::try_add), [`try_put`](Self::try_put), [`try_update`](Self::try_update) | the same | returns [`Full`] with all that was passed |
-/// | [`add_async`](Self::add_async), [`put_async`](Self::put_async), [`update_async`](Self::update_async) | the same | waits for it in a task |
+/// | [`add_async`](Self::add_async), [`put_async`](Self::put_async), [`update_async`](Self::update_async) | the same | waits for it in a task; exceeds the bound after the limit of [`within`](Self::within) |
 ///
 /// All settings go with each other and with each verb. An entry adds nothing by itself: it holds no lock and no place.
 ///
@@ -279,6 +279,23 @@ impl<'q, K, V, X> Entry<'q, K, V, X> {
     /// Waits for room like [`wait`](Self::wait), but for at most `limit`; after that the verb does what it does without
     /// room, also if the key has come by then and needs no room any more. A limit that the clock cannot represent, such
     /// as [`Duration::MAX`], is none.
+    ///
+    /// The limit of an async verb is on the queue's clock, to a [tick](crate::Builder::tick). The first one that has to wait
+    /// with a limit starts the queue's timer thread, which ends the time; with
+    /// [`manual_timers`](crate::Builder::manual_timers), [`fire_due`](WorkQueue::fire_due) does.
+    ///
+    /// ```
+    /// # use keyqueue::{Added, Full, WorkQueue};
+    /// # use std::time::Duration;
+    /// # pollster::block_on(async {
+    /// let queue = WorkQueue::<&str>::builder().capacity(1).build()?;
+    /// queue.add("a");
+    /// let moment = Duration::from_millis(1);
+    /// assert_eq!(queue.entry("b").within(moment).try_add(), Err(Full("b")));
+    /// assert_eq!(queue.entry("b").within(moment).add_async().await, Added::Queued); // exceeds the bound
+    /// # Ok::<(), keyqueue::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
     #[doc(alias = "timeout")]
     #[inline]
     pub fn within(mut self, limit: Duration) -> Self {

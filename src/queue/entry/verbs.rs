@@ -64,7 +64,7 @@ where
     }
 
     /// Adds the key like [`add`](Self::add), and waits for room in a task, of any executor, as
-    /// [`wait`](Self::wait) does in a thread.
+    /// [`wait`](Self::wait) does in a thread; with [`within`](Self::within) at most until that limit is over.
     ///
     /// # Cancel safety
     ///
@@ -133,7 +133,7 @@ where
     }
 
     /// Puts a value like [`put`](Self::put), and waits for room in a task, of any executor, as
-    /// [`wait`](Self::wait) does in a thread.
+    /// [`wait`](Self::wait) does in a thread; with [`within`](Self::within) at most until that limit is over.
     ///
     /// # Cancel safety
     ///
@@ -203,7 +203,7 @@ where
     }
 
     /// Updates the value like [`update`](Self::update), and waits for room in a task as
-    /// [`put_async`](Self::put_async) does, with the same cancel safety.
+    /// [`put_async`](Self::put_async) does, with the same limit and cancel safety.
     ///
     /// # Panics
     ///
@@ -229,7 +229,8 @@ where
     }
 
     async fn carry_async<E: Edit<V>>(self, edit: E) -> Added {
-        self.with(edit).run_async().await
+        let patience = self.patience;
+        self.with(edit).run_async(patience).await
     }
 }
 
