@@ -95,15 +95,14 @@ impl Attempts {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self, token: &str, suspect: bool) -> Option<[u32; 2]> {
+    fn known(&self, token: &str) -> Option<[u32; 2]> {
         let mut counts = self.counts();
         let mut known = match counts.of.get(token) {
             Some(known) => *known,
             None if counts.recorded(token)? == [false; 2] => [0, 0],
             None => return None,
         };
-        // If its message came after the take-over, the former owner had handled what it had in hand.
-        if counts.accused.remove(token) && suspect {
+        if counts.accused.remove(token) {
             known[DIED] = known[DIED].max(1);
             counts.of.insert(token.to_owned(), known);
         }
@@ -119,16 +118,14 @@ impl Attempts {
         }
     }
 
-    /// How often the key, encoded as a token, has failed since it last succeeded, and how often the process has ended with it. It is a
-    /// suspect if its message was in the stream at the take-over.
+    /// How often the key, encoded as a token, has failed since it last succeeded, and how often the process has ended with it.
     pub(crate) async fn of(
         &self,
         shared: &Shared,
         fence: Fence,
         token: &str,
-        suspect: bool,
     ) -> Result<[u32; 2], async_nats::Error> {
-        if let Some(known) = self.known(token, suspect) {
+        if let Some(known) = self.known(token) {
             return Ok(known);
         }
         // Only this task looks for the key's records: each key is delivered to one at a time.
@@ -150,7 +147,7 @@ impl Attempts {
             }
             counts.of.insert(token.to_owned(), found);
         }
-        Ok(self.known(token, suspect).unwrap_or(found))
+        Ok(self.known(token).unwrap_or(found))
     }
 
     /// Takes it that the process has ended with what the former owner with this fence may have had in hand. Returns whether that is

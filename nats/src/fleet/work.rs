@@ -77,7 +77,7 @@ where
     let tenure = Arc::clone(&job.value().tenure);
     drop_older(&shared, name, &mut job);
     let suspect = job.value().suspect;
-    let counts = tenure.attempts.of(&shared, tenure.fence, &token, suspect);
+    let counts = tenure.attempts.of(&shared, tenure.fence, &token);
     let [failures, deaths] = match counts.await {
         Ok(counts) => counts,
         Err(error) => {
