@@ -15,7 +15,7 @@ use servers::{Proxy, until};
 use tokio::time::sleep;
 
 use common::{
-    DONE, Log, Swallow, config, created, drained, for_each_coalesce, keys, logged, numbers,
+    DONE, Log, Swallow, config, created, drained, for_each_coalesce, keys, logged, numbers, one,
     payloads, stored, through,
 };
 
@@ -69,6 +69,31 @@ async fn nothing_old_after_new(coalesce: Coalesce) {
 }
 
 for_each_coalesce!(nothing_old_after_new);
+
+/// N7: what comes behind a message that is missing waits for it.
+#[tokio::test]
+async fn a_message_that_is_lost_comes_before_a_newer_one() {
+    let config = Config {
+        coalesce: Coalesce::Never,
+        ..one()
+    };
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
+    let proxy = Swallow::start(server.url()).await;
+    let log = Log::default();
+    let replica = logged(proxy.client().await, &config, "a", &log, |_| ready(DONE)).await;
+    producer.add("key", "0").await.unwrap();
+    drained(&server, &config).await;
+    proxy.lose_deliveries(Some("key"));
+    producer.add("key", "1").await.unwrap();
+    until("it is lost", async || proxy.lost() > 0).await;
+    proxy.lose_deliveries(None);
+    producer.add("key", "2").await.unwrap();
+    drained(&server, &config).await;
+    assert_eq!(numbers(&log)["key"], [0, 1, 2]);
+    replica.leave().await;
+}
 
 /// N7: a server of a cluster that was killed and is back may lead a new consumer, and has messages that others have removed. The consumers of a
 /// fleet are led by the servers that lead their streams.

@@ -1,11 +1,11 @@
-//! A proxy in front of a nats-server that loses one request of its clients, or sends it where nobody replies (503), and lets everything
-//! else through.
+//! A proxy in front of a nats-server that loses one request of its clients, or sends it where nobody replies (503), or loses messages for
+//! them, and lets everything else through.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -28,7 +28,9 @@ struct Requests {
     named: Option<&'static str>,
     /// One whose subject has this in it waits, and what its client sends after it.
     held: Option<&'static str>,
-    /// How many were lost by that name.
+    /// The same of messages for a client.
+    deliveries: Option<&'static str>,
+    /// How many were lost by these names.
     lost: usize,
     subjects: Vec<String>,
 }
@@ -50,11 +52,10 @@ impl Swallow {
                     let (requests, mut broken) = (Arc::clone(&requests), broken.clone());
                     broken.mark_unchanged();
                     connections.spawn(async move {
-                        let (mut down, mut client) = (outer.0, inner.1);
                         tokio::select! {
                             _ = broken.changed() => {}
-                            () = up(inner.0, outer.1, &requests) => {}
-                            _ = copy(&mut down, &mut client) => {}
+                            () = through(inner.0, outer.1, &requests) => {}
+                            () = through(outer.0, inner.1, &requests) => {}
                         }
                     });
                 }
@@ -85,6 +86,11 @@ impl Swallow {
         self.requests.lock().unwrap().named = named;
     }
 
+    /// Loses the messages for clients whose subjects have this in them.
+    pub(crate) fn lose_deliveries(&self, named: Option<&'static str>) {
+        self.requests.lock().unwrap().deliveries = named;
+    }
+
     /// How many were lost so.
     pub(crate) fn lost(&self) -> usize {
         self.requests.lock().unwrap().lost
@@ -111,24 +117,22 @@ impl Swallow {
     }
 }
 
-/// Lets what a client sends through, line by line: `PUB` and `HPUB` have a payload, and if they are requests a subject for the reply.
-async fn up(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, requests: &Mutex<Requests>) {
+/// Lets what a client or the server sends through, line by line: `PUB`, `HPUB`, `MSG` and `HMSG` have a payload, and the first two a
+/// subject for the reply if they are requests.
+async fn through(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, requests: &Mutex<Requests>) {
     let mut bytes: Vec<u8> = Vec::new();
     while let Ok(1..) = from.read_buf(&mut bytes).await {
         while let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") {
             let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
             let words: Vec<&str> = line.split(' ').collect();
             let (payload, is_request) = match words[0] {
-                "PUB" => (
+                kind @ ("PUB" | "HPUB" | "MSG" | "HMSG") => (
                     words[words.len() - 1].parse::<usize>().unwrap() + 2,
-                    words.len() == 4,
-                ),
-                "HPUB" => (
-                    words[words.len() - 1].parse::<usize>().unwrap() + 2,
-                    words.len() == 5,
+                    matches!((kind, words.len()), ("PUB", 4) | ("HPUB", 5)),
                 ),
                 _ => (0, false),
             };
+            let is_delivery = words[0].ends_with("MSG");
             let frame = end + 2 + payload;
             if bytes.len() < frame {
                 break;
@@ -146,7 +150,7 @@ async fn up(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, requests: &Mutex<Re
                 }
                 is_it && !requests.misdirected
             };
-            let is_lost = is_lost || payload > 0 && is_named(requests, words[1]);
+            let is_lost = is_lost || payload > 0 && is_named(requests, is_delivery, words[1]);
             while is_request && is_held(requests, words[1]) {
                 sleep(Duration::from_millis(10)).await;
             }
@@ -157,9 +161,13 @@ async fn up(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, requests: &Mutex<Re
     }
 }
 
-fn is_named(requests: &Mutex<Requests>, subject: &str) -> bool {
+fn is_named(requests: &Mutex<Requests>, is_delivery: bool, subject: &str) -> bool {
     let mut requests = requests.lock().unwrap();
-    let is_named = requests.named.is_some_and(|named| subject.contains(named));
+    let named = match is_delivery {
+        true => requests.deliveries,
+        false => requests.named,
+    };
+    let is_named = named.is_some_and(|named| subject.contains(named));
     requests.lost += usize::from(is_named);
     is_named
 }
