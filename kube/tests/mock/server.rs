@@ -36,6 +36,8 @@ struct State {
     watches: Vec<(String, mpsc::UnboundedSender<String>)>,
     /// How many requests fail from now on.
     failing: usize,
+    /// All requests are refused.
+    is_forbidden: bool,
     /// Lists have a second page, which fails.
     breaks_lists: bool,
     /// Requests wait until this is false again.
@@ -138,6 +140,11 @@ impl Server {
         self.state().failing = requests;
     }
 
+    /// Refuses all requests from now on, as after the role was deleted.
+    pub(crate) fn forbid(&self) {
+        self.state().is_forbidden = true;
+    }
+
     /// From now on the first page of each list arrives, and the second one fails.
     pub(crate) fn break_lists(&self) {
         self.state().breaks_lists = true;
@@ -226,6 +233,9 @@ impl Server {
         if state.failing > 0 {
             state.failing -= 1;
             return failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");
+        }
+        if state.is_forbidden {
+            return failure(StatusCode::FORBIDDEN, "Forbidden");
         }
         match (method, name) {
             (&Method::GET, None) if query.contains("watch=true") => state.watch(kind, query),
