@@ -6,6 +6,7 @@ pub(crate) mod related;
 use kube_client::Resource;
 use kube_runtime::controller::ReconcileReason;
 use kube_runtime::reflector::ObjectRef;
+use kube_runtime::watcher::Event;
 
 /// How soon a key is delivered, if the queue has levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +47,14 @@ impl<K: Resource> Change<K> {
             urgency,
             reason: ReconcileReason::ObjectUpdated,
         }
+    }
+}
+
+/// Returns whether the watch that reports this event works. One that lists may still fail, and begin again.
+pub(crate) fn is_success<K>(event: &Event<K>) -> bool {
+    match event {
+        Event::Apply(_) | Event::Delete(_) | Event::InitDone => true,
+        Event::Init | Event::InitApply(_) => false,
     }
 }
 

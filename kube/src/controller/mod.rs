@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, TryFuture};
-use futures_util::stream::{BoxStream, Stream, StreamExt};
+use futures_util::stream::{BoxStream, Stream, StreamExt, TryStreamExt};
 use kube_client::{Api, Resource};
 use kube_runtime::controller::{Action, Error};
 use kube_runtime::reflector::{self, ObjectRef, Store};
@@ -21,14 +21,21 @@ pub(crate) use settings::Settings;
 
 use crate::QueueError;
 use crate::changes::own::Own;
-use crate::changes::{Change, Urgency};
+use crate::changes::{Change, Urgency, is_success};
 use crate::work;
 
 /// What the stream of [`Controller::run`] yields: an object that was reconciled, or an error.
 pub type Reconciled<K, E> = Result<(ObjectRef<K>, Action), Error<E, QueueError>>;
 
-/// A watch, and what it asks for.
-pub(crate) type Source<K> = BoxStream<'static, watcher::Result<Vec<Change<K>>>>;
+/// A watch: what each of its events asks for, and whether the event is a success, after which the back-off begins anew.
+pub(crate) type Source<K> = BoxStream<'static, watcher::Result<(Vec<Change<K>>, bool)>>;
+
+/// Returns the source of a stream without lists, all of whose items are successes.
+fn without_lists<K: Resource + 'static>(
+    changes: impl Stream<Item = watcher::Result<Vec<Change<K>>>> + Send + 'static,
+) -> Source<K> {
+    changes.map_ok(|changes| (changes, true)).boxed()
+}
 
 /// Reconciles the objects of a kind `K` whenever they, or objects related to them, change.
 ///
@@ -141,7 +148,7 @@ where
         dyntype: K::DynamicType,
     ) -> Self {
         let mut own = Own::new(reader.clone(), dyntype.clone());
-        let changes = events.map(move |event| event.map(|event| own.event(&event)));
+        let changes = events.map_ok(move |event| (own.event(&event), is_success(&event)));
         Self::from_source(changes.boxed(), reader, dyntype)
     }
 
@@ -169,7 +176,7 @@ where
             vec![Change::of_object(object, Urgency::Change)]
         };
         let changes = trigger.map(move |object| object.map(|object| change(&object)));
-        Self::from_source(changes.boxed(), reader, dyntype)
+        Self::from_source(without_lists(changes), reader, dyntype)
     }
 
     /// Creates a controller from a subscription to a reflector that several controllers share.
@@ -196,7 +203,7 @@ where
             let object = ObjectRef::from_obj_with(&*object, type_of.clone());
             Ok(vec![Change::of_object(object, Urgency::Change)])
         });
-        Self::from_source(changes.boxed(), reader, dyntype)
+        Self::from_source(without_lists(changes), reader, dyntype)
     }
 
     fn from_source(source: Source<K>, reader: Store<K>, dyntype: K::DynamicType) -> Self {

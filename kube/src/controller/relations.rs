@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use futures_util::stream::{Stream, StreamExt};
+use futures_util::stream::{Stream, StreamExt, TryStreamExt};
 use kube_client::core::PartialObjectMeta;
 use kube_client::{Api, Resource};
 use kube_runtime::controller::ReconcileReason;
@@ -12,9 +12,9 @@ use kube_runtime::reflector::ObjectRef;
 use kube_runtime::watcher::{self, Event, watcher};
 use serde::de::DeserializeOwned;
 
-use super::Controller;
+use super::{Controller, without_lists};
 use crate::changes::related::{Related, changes, owners};
-use crate::changes::{Change, Urgency};
+use crate::changes::{Change, Urgency, is_success};
 
 impl<K> Controller<K>
 where
@@ -212,7 +212,7 @@ where
             };
             Ok(objects.map(change).collect())
         });
-        self.sources.push(all.boxed());
+        self.sources.push(without_lists(all));
         self
     }
 
@@ -228,7 +228,7 @@ where
                 reason: ReconcileReason::Unknown,
             }])
         });
-        self.sources.push(changes.boxed());
+        self.sources.push(without_lists(changes));
         self
     }
 
@@ -244,7 +244,10 @@ where
         I: IntoIterator<Item = ObjectRef<K>> + 'static,
     {
         let mut related = Related::new(dyntype, mapper);
-        let changes = events.map(move |event| event.map(|event| related.event(event)));
+        let changes = events.map_ok(move |event| {
+            let is_success = is_success(&event);
+            (related.event(event), is_success)
+        });
         self.sources.push(changes.boxed());
         self
     }
@@ -266,7 +269,7 @@ where
             changes(&reference, &targets, Urgency::Change)
         };
         let changes = trigger.map(move |object| object.map(&change));
-        self.sources.push(changes.boxed());
+        self.sources.push(without_lists(changes));
         self
     }
 
@@ -286,7 +289,7 @@ where
             let targets: Vec<_> = mapper(object).into_iter().collect();
             Ok(changes(&reference, &targets, Urgency::Change))
         });
-        self.sources.push(changes.boxed());
+        self.sources.push(without_lists(changes));
         self
     }
 }

@@ -133,8 +133,8 @@ where
     }
 
     /// Sets the back-off of watches that fail. It is then shared by all watches of the controller:
-    /// a failure of one delays all. By default each has its own
-    /// [`DefaultBackoff`](kube_runtime::watcher::DefaultBackoff), which is kube's.
+    /// a failure of one delays all, and it begins anew whenever any of them works (K3). By default each
+    /// has its own [`DefaultBackoff`](kube_runtime::watcher::DefaultBackoff), which is kube's.
     pub fn trigger_backoff(mut self, backoff: impl Backoff + 'static) -> Self {
         self.backoff = Some(Box::new(backoff));
         self
@@ -175,7 +175,8 @@ where
     /// There are two levels. The more urgent one has what changed, in the controller's kind or in a
     /// related one, and what [`reconcile_on`](Self::reconcile_on) asks for; the less urgent one has
     /// the first list, what a later list repeats, and [`reconcile_all_on`](Self::reconcile_all_on).
-    /// A retry or a requeue keeps the level of its reconciliation.
+    /// A retry or a requeue keeps the level of its reconciliation, unless a list, also the first one of
+    /// a related kind, or a bulk request asks for the object before it is due.
     pub fn levels(mut self, levels: bool) -> Self {
         self.settings.has_levels = levels;
         self

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::state::{Candidate, Seen, Step};
 
 const CONFLICT: u16 = 409;
+const TOO_MANY_REQUESTS: u16 = 429;
 /// Between two tries to release a lease that somebody else writes.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -49,13 +50,13 @@ impl Driver {
         }
     }
 
-    /// Releases the lease, with another try after an error if this candidate may hold it. The write is conditional, so
-    /// it may be repeated.
+    /// Releases the lease, with another try after an error that may pass, if this candidate may hold it. The write is
+    /// conditional, so it may be repeated.
     async fn try_to_release(&mut self) {
-        let may_hold = self.is_unconfirmed || self.candidate.leads_until().is_some();
+        let may_hold = self.is_unconfirmed || self.candidate.may_hold(Instant::now());
         while let Err(error) = self.release().await {
             tracing::warn!(%error, lease = self.name, "it was not released");
-            if !may_hold {
+            if !may_hold || is_final(&error) {
                 break;
             }
             sleep(self.retry_period.min(self.request_limit / 4)).await;
@@ -179,6 +180,11 @@ impl Driver {
 
 fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == CONFLICT)
+}
+
+/// The next try would get this error, too: the role is deleted, for example.
+fn is_final(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if (400..500).contains(&status.code) && status.code != TOO_MANY_REQUESTS)
 }
 
 fn seen(lease: &Lease) -> Seen<'_> {

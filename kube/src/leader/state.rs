@@ -72,6 +72,12 @@ impl Candidate {
         self.leads_until
     }
 
+    /// Returns whether the lease that this candidate wrote last has not run out at `now`.
+    pub(super) fn may_hold(&self, now: Instant) -> bool {
+        let rest = self.lease_duration - self.renew_deadline;
+        self.leads_until.is_some_and(|end| now < end + rest)
+    }
+
     /// Returns what to do about the lease that was received at `now`; `None` if there is none.
     pub(super) fn observe(&mut self, now: Instant, lease: Option<Seen<'_>>) -> Step {
         self.knows_of_one |= lease.is_some();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::hash::Hash;
 
 use futures_util::future;
-use futures_util::stream::{SelectAll, Stream, StreamExt, TryStreamExt, select_all};
+use futures_util::stream::{SelectAll, StreamExt, TryStreamExt, select_all};
 use kube_client::Resource;
 use kube_runtime::WatchStreamExt;
 use kube_runtime::controller::Error;
@@ -30,45 +30,55 @@ pub(super) async fn feed<K, E>(
     store: &Store<K>,
     results: &mpsc::Sender<Reconciled<K, E>>,
 ) where
-    K: Resource + Clone + 'static,
+    K: Resource + Clone + Send + Sync + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
-    // An event that asks for nothing is no success, which would reset the back-off: a watcher yields one before it tries to list.
-    let asking = sources
-        .into_iter()
-        .map(|source| source.try_filter(|changes: &Vec<_>| future::ready(!changes.is_empty())));
-    // One type for both kinds of back-off: a stream that never fails needs none.
-    let sources = match backoff {
-        None => select_all(asking.map(|source| source.default_backoff().boxed())),
-        Some(backoff) => {
-            let all: SelectAll<_> = select_all(asking);
-            select_all([StreamBackoff::new(all, backoff).boxed()])
-        }
-    };
     let put = |change| put(queue, change);
     let Some(debounce) = debounce else {
-        return each(sources, results, |change| put(own_reference(change, store))).await;
+        let put = |change| put(own_reference(change, store));
+        return each(sources, backoff, results, put).await;
     };
     let quiet = debounce.forward(put);
-    let sources = async {
+    let changes = async {
         let take = |change| {
             debounce
                 .take(own_reference(change, store))
                 .into_iter()
                 .for_each(put);
         };
-        each(sources, results, take).await;
+        each(sources, backoff, results, take).await;
         debounce.end().await;
     };
-    tokio::join!(quiet, sources);
+    tokio::join!(quiet, changes);
 }
 
 /// Passes each change to `f`, and each error to the results.
-async fn each<K: Resource + 'static, E>(
-    mut sources: impl Stream<Item = kube_runtime::watcher::Result<Vec<Change<K>>>> + Unpin,
+async fn each<K, E>(
+    sources: Vec<Source<K>>,
+    backoff: Option<Box<dyn Backoff>>,
     results: &mpsc::Sender<Reconciled<K, E>>,
-    f: impl Fn(Change<K>),
-) {
+    f: impl Fn(Change<K>) + Sync,
+) where
+    K: Resource + 'static,
+{
+    // A back-off begins anew after each item, so what is no success goes around it.
+    let successes = sources.into_iter().map(|source| {
+        source.try_filter_map(|(changes, is_success)| {
+            if is_success {
+                return future::ok(Some(changes));
+            }
+            changes.into_iter().for_each(&f);
+            future::ok(None)
+        })
+    });
+    // One type for both kinds of back-off: a stream that never fails needs none.
+    let mut sources = match backoff {
+        None => select_all(successes.map(|source| source.default_backoff().boxed())),
+        Some(backoff) => {
+            let all: SelectAll<_> = select_all(successes);
+            select_all([StreamBackoff::new(all, backoff).boxed()])
+        }
+    };
     // The watches go on while nobody reads.
     let mut unsent = VecDeque::new();
     loop {

@@ -52,7 +52,7 @@ use queue::{Cause, Queue};
 /// How often a candidate that does not lead looks for objects that came and went.
 const TIDY: Duration = Duration::from_secs(30);
 
-/// How long what runs may take to end after the loss of the lease before a warning is traced.
+/// How long what runs may take to end after the loss of the lease before a warning is traced, if a thread is free.
 const SLOW: Duration = Duration::from_secs(5);
 
 /// How many results may be unread before reconcilers wait.

@@ -284,6 +284,43 @@ async fn a_candidate_that_holds_nothing_ends_although_its_requests_fail() {
     assert!(began.elapsed() < Duration::from_secs(1));
 }
 
+/// K10: its role was deleted with it.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_refused_is_not_tried_again() {
+    let server = Server::default();
+    let leadership = candidate(&server, "one");
+    leadership.acquired().await;
+    server.forbid();
+    let began = Instant::now();
+    leadership.release().await;
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+/// K10: the candidate has not reached the server for an hour.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_has_run_out_is_not_released_again_and_again() {
+    let server = Server::default();
+    let leadership = candidate(&server, "one");
+    leadership.acquired().await;
+    server.fail(usize::MAX);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let began = Instant::now();
+    leadership.release().await;
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+/// K10: the lease may be held, and its release goes on failing.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_goes_on_failing_ends() {
+    let server = Server::default();
+    let leadership = candidate(&server, "one");
+    leadership.acquired().await;
+    server.fail(usize::MAX);
+    // The renew deadline.
+    let ended = tokio::time::timeout(Duration::from_secs(10), leadership.release());
+    assert!(ended.await.is_ok());
+}
+
 /// K10: the server applies the first write after the candidate has given it up.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_taken_late_is_released() {

@@ -4,16 +4,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use keyqueue_kube::limiter::ItemExponentialFailure;
 use keyqueue_kube::{Action, Controller, Error, GivenUp, QueueError, current};
-use kube_runtime::reflector;
+use kube_runtime::reflector::{self, ObjectRef};
 use kube_runtime::utils::Backoff;
 use kube_runtime::watcher::{Config, DefaultBackoff};
 use serde_json::json;
 
 use crate::probe::{Failed, Item, Probe, never, settle, spawn, until, visit};
-use crate::server::{MAPS, Server};
+use crate::server::{MAPS, SECRETS, Server};
 
 /// The numbers of the attempts.
 type Attempts = Mutex<Vec<u32>>;
@@ -234,9 +234,15 @@ async fn a_watch_that_fails_is_reported_and_started_again() {
 /// K3
 #[tokio::test(start_paused = true)]
 async fn a_watch_whose_list_goes_on_failing_waits_longer() {
-    for is_shared in [false, true] {
+    for (is_shared, is_later_page) in [(false, false), (false, true), (true, false), (true, true)] {
         let server = Server::default();
-        server.fail(usize::MAX);
+        server.put("a");
+        server.put_owned("s", "a");
+        if is_later_page {
+            server.break_lists();
+        } else {
+            server.fail(usize::MAX);
+        }
         let mut controller = Controller::new(server.maps(), Config::default())
             .owns(server.secrets(), Config::default());
         if is_shared {
@@ -247,6 +253,57 @@ async fn a_watch_whose_list_goes_on_failing_waits_longer() {
         // A delay of at most 1.6 s would make it 375 of each watch; kube's doubles up to a minute.
         let failures = failures.count().await;
         assert!((10..100).contains(&failures), "{failures}");
+    }
+}
+
+/// Counts the failures since the last success, and keeps the greatest number.
+struct Count(usize, Arc<Mutex<usize>>);
+
+impl Iterator for Count {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0 += 1;
+        let mut most = self.1.lock().unwrap();
+        *most = self.0.max(*most);
+        Some(Duration::from_millis(1))
+    }
+}
+
+impl Backoff for Count {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+}
+
+/// K3: of a watch whose events ask for nothing.
+#[tokio::test]
+async fn the_back_off_of_a_watch_that_works_begins_anew() {
+    for has_lost_its_place in [false, true] {
+        let (server, most) = (Server::default(), Arc::new(Mutex::new(0)));
+        let seen = Arc::new(Mutex::new(0));
+        let sees = Arc::clone(&seen);
+        let mapper = move |_: Secret| -> [ObjectRef<ConfigMap>; 0] {
+            *sees.lock().unwrap() += 1;
+            []
+        };
+        let controller = Controller::new(server.maps(), Config::default())
+            .watches(server.secrets(), Config::default(), mapper)
+            .trigger_backoff(Count(0, Arc::clone(&most)));
+        let _results = spawn(controller.run(visit, never, Probe::new()));
+        for n in 1..=5 {
+            until(|| server.watches() == 2).await;
+            match has_lost_its_place {
+                true => server.behind_the_watches(SECRETS, || ()),
+                false => {
+                    server.disturb(SECRETS);
+                    server.put_owned("s", "nobody");
+                    until(|| *seen.lock().unwrap() == n).await;
+                }
+            }
+        }
+        until(|| server.watches() == 2).await;
+        assert_eq!(*most.lock().unwrap(), 1);
     }
 }
 

@@ -98,7 +98,7 @@ async fn a_later_list_reconciles_what_changed_once_it_is_in_the_store() {
 
 /// K4
 #[tokio::test]
-async fn the_owner_of_an_object_that_vanished_unseen_is_reconciled() {
+async fn the_owner_of_an_object_that_vanished_or_changed_unseen_is_reconciled() {
     let (server, probe) = (Server::default(), Probe::new());
     server.put("a");
     server.put_owned("s", "a");
@@ -108,8 +108,10 @@ async fn the_owner_of_an_object_that_vanished_unseen_is_reconciled() {
     until(|| probe.count("a") >= 1 && server.watches() == 2).await;
     settle().await;
     let before = probe.count("a");
+    server.behind_the_watches(SECRETS, || _ = server.put_owned("s", "a"));
+    until(|| probe.count("a") == before + 1 && server.watches() == 2).await;
     server.behind_the_watches(SECRETS, || server.delete(SECRETS, "s"));
-    until(|| probe.count("a") == before + 1).await;
+    until(|| probe.count("a") == before + 2).await;
 }
 
 /// K5

@@ -266,6 +266,9 @@ async fn a_reconciler_that_blocks_over_a_short_loss_is_not_joined_by_another() {
         settle().await;
         assert_eq!(blocks.1.lock().unwrap().0, 1);
     }
+    // Until after the warning, which comes 5 seconds after the first loss.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(blocks.1.lock().unwrap().0, 1);
     drop(unblock);
     until(|| blocks.1.lock().unwrap().0 >= 2).await;
     settle().await;

@@ -36,6 +36,10 @@ struct State {
     watches: Vec<(String, mpsc::UnboundedSender<String>)>,
     /// How many requests fail from now on.
     failing: usize,
+    /// All requests are refused.
+    is_forbidden: bool,
+    /// Lists have a second page, which fails.
+    breaks_lists: bool,
     /// Requests wait until this is false again.
     is_down: bool,
     /// How long the reply to a write takes after it has been applied.
@@ -110,19 +114,40 @@ impl Server {
         change();
         let mut state = self.state();
         state.log.clear();
-        let gone = json!({"type": "ERROR", "object": {
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": "too old resource version", "reason": "Expired", "code": 410,
-        }});
+        let gone = error_line(410, "Expired", "too old resource version");
         for (_, watch) in watches {
             // The watcher may have been dropped.
-            let _ = watch.send(format!("{gone}\n"));
+            let _ = watch.send(gone.clone());
+        }
+    }
+
+    /// Reports an error to the watches of the kind, which go on.
+    pub(crate) fn disturb(&self, kind: &str) {
+        let error = error_line(500, "InternalError", "disturbed");
+        for (_, watch) in self
+            .state()
+            .watches
+            .iter()
+            .filter(|(watched, _)| watched == kind)
+        {
+            // The watcher may have been dropped.
+            let _ = watch.send(error.clone());
         }
     }
 
     /// Fails the next requests.
     pub(crate) fn fail(&self, requests: usize) {
         self.state().failing = requests;
+    }
+
+    /// Refuses all requests from now on, as after the role was deleted.
+    pub(crate) fn forbid(&self) {
+        self.state().is_forbidden = true;
+    }
+
+    /// From now on the first page of each list arrives, and the second one fails.
+    pub(crate) fn break_lists(&self) {
+        self.state().breaks_lists = true;
     }
 
     /// Keeps requests waiting, or not.
@@ -209,8 +234,14 @@ impl Server {
             state.failing -= 1;
             return failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");
         }
+        if state.is_forbidden {
+            return failure(StatusCode::FORBIDDEN, "Forbidden");
+        }
         match (method, name) {
             (&Method::GET, None) if query.contains("watch=true") => state.watch(kind, query),
+            (&Method::GET, None) if query.contains("continue=") => {
+                failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
+            }
             (&Method::GET, None) => state.list(kind),
             (&Method::GET, Some(name)) => match state.objects.get(&(kind.into(), name.into())) {
                 Some(object) => whole(StatusCode::OK, object),
@@ -280,7 +311,8 @@ impl State {
             .iter()
             .filter(|((listed, _), _)| listed == kind);
         let items: Vec<_> = items.map(|(_, object)| object).collect();
-        let metadata = json!({ "resourceVersion": self.version.to_string() });
+        let next = if self.breaks_lists { "next" } else { "" };
+        let metadata = json!({ "resourceVersion": self.version.to_string(), "continue": next });
         let list =
             json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items});
         whole(StatusCode::OK, &list)
@@ -304,6 +336,15 @@ impl State {
         });
         Response::new(StreamBody::new(lines.boxed()))
     }
+}
+
+/// The line of a watch that reports an error.
+fn error_line(code: u16, reason: &str, message: &str) -> String {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    });
+    format!("{}\n", json!({ "type": "ERROR", "object": status }))
 }
 
 fn whole(status: StatusCode, body: &Value) -> Response<StreamBody<Frames>> {
