@@ -47,7 +47,8 @@ pub struct Remaining {
     /// [`drain_group`](crate::WorkQueue::drain_group) counts those that are pending instead. In a queue with values, a delay counts
     /// only if it has a value to deliver: one that no delivery takes before.
     pub delayed: usize,
-    /// Retries and requeues that were refused, because the queue was shut down (S11). Later calls report those, too.
+    /// Retries and requeues that were refused, because the queue was shut down (S11). Later calls report those, too. A requeue
+    /// after a value that the worker's function has taken, and that is done, is none of them (W9).
     pub refused: usize,
 }
 

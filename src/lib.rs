@@ -97,7 +97,8 @@
 //!
 //! Without levels, groups and a pace the hot path takes no global lock, and allocates nothing for a
 //! recurring key while the ring has room: see [`docs::performance`]. The crate needs no runtime. It
-//! starts no thread before the first delay, or before the first add if the queue reports metrics.
+//! starts no thread before the first delay or another time to wait for, such as the limit of an async verb, or before the
+//! first add if the queue reports metrics.
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

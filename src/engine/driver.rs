@@ -1,8 +1,8 @@
-//! The thread that drives the timer: it starts with the first delay and ends with the queue.
+//! The thread that drives the timer: it starts with the first time to wait for, and ends with the queue.
 //!
-//! A queue that never delays a key has no thread (S6). A shut-down or the queue's drop stops the
-//! thread; the drop waits for it. Until then the thread holds a reference to the core, never to the
-//! queue itself, so it does not keep the queue from being dropped.
+//! That is the end of a delay, of a linger, of the limit of an add in a task, or of what holds a group up. A queue that has
+//! none of these has no thread (S6). A shut-down or the queue's drop stops the thread; the drop waits for it. Until then
+//! the thread holds a reference to the core, never to the queue itself, so it does not keep the queue from being dropped.
 
 use std::iter;
 

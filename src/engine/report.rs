@@ -45,6 +45,9 @@ impl<K, V> Source for Core<K, V> {
         let Some(watch) = self.watch() else {
             return scan;
         };
+        // Calibrates the clock, which may take 200 ms the first time, while no shard is locked: a queue that has only delays
+        // has not read it.
+        let _ = watch.now();
         for index in 0..self.keys.count() {
             let mut place = Some(0);
             while let Some(from) = place {

@@ -102,8 +102,9 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Ends delays only in calls of [`fire_due`](WorkQueue::fire_due). The queue then never starts
-    /// a thread: for tests, and for programs with their own event loop.
+    /// Ends delays only in calls of [`fire_due`](WorkQueue::fire_due), as well as the time that a getter
+    /// [lingers](crate::UpTo::linger) and the limit of an async verb ([`within`](crate::Entry::within)). The queue then never
+    /// starts a thread: for tests, and for programs with their own event loop.
     pub fn manual_timers(mut self) -> Self {
         self.settings.manual = true;
         self

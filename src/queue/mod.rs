@@ -130,7 +130,8 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// delays.
     ///
     /// For queues built with [`manual_timers`](crate::Builder::manual_timers): their delays end only in
-    /// this call, in the calling thread. With other queues it is harmless. See
+    /// this call, in the calling thread. So do the time that a getter [lingers](crate::UpTo::linger) and the limit of an async
+    /// verb ([`within`](crate::Entry::within)), which do not count. With other queues it is harmless. See
     /// [`add_after`](Self::add_after) for an example.
     ///
     /// Finds each delay that was set before, by a call that has returned. A worker has set the delay of a retry when its key is idle

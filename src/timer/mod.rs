@@ -14,8 +14,8 @@
 //!                                               sleeps
 //! ```
 //!
-//! The *driver* is the thread that holds the wheel: a thread that the first delay starts, or a
-//! caller of [`fire_due`](crate::WorkQueue::fire_due). The wheel is behind a mutex that otherwise
+//! The *driver* is the thread that holds the wheel: a thread that the first delay starts, or the first wait until a
+//! time; or a caller of [`fire_due`](crate::WorkQueue::fire_due). The wheel is behind a mutex that otherwise
 //! only a shut-down locks. A caller that delays a key pushes to a lock-free queue; it waits only for the limit of a debounced key.
 //!
 //! # Ground rules

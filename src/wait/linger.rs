@@ -41,17 +41,16 @@ use super::{Slot, WaitList, Waiter};
 use crate::sync::Arc;
 use crate::sync::atomic::{Ordering, fence};
 
-/// Those that linger, by their tickets.
+/// Those that linger, by when they have to be woken, in nanoseconds above 0, and by their tickets. So a wait and the end of
+/// a time visit none whose time is not over: there may be one for each task that waits for room.
 #[derive(Default)]
-pub(super) struct Lingering(BTreeMap<u64, Lingerer>);
+pub(super) struct Lingering(BTreeMap<(u64, u64), Lingerer>);
 
 struct Lingerer {
     slot: Arc<Slot>,
     /// The number of notifications since it was put on the list, and the number that it waits for.
     counted: usize,
     wanted: usize,
-    /// When it has to be woken, in nanoseconds; above 0.
-    until: u64,
 }
 
 impl Lingering {
@@ -68,19 +67,22 @@ impl Lingering {
 
     /// Takes one off that has what it waits for, or any one with a ticket below `several`.
     pub(super) fn next(&mut self, several: u64) -> Option<Arc<Slot>> {
-        self.take(|ticket, lingerer| ticket < several || lingerer.counted >= lingerer.wanted)
+        let mut all = self.0.iter();
+        let (&place, _) = all.find(|((_, ticket), lingerer)| {
+            *ticket < several || lingerer.counted >= lingerer.wanted
+        })?;
+        Some(self.0.remove(&place)?.slot)
     }
 
-    fn take(&mut self, is_to_wake: impl Fn(u64, &Lingerer) -> bool) -> Option<Arc<Slot>> {
-        let mut all = self.0.iter();
-        let (&ticket, _) = all.find(|(ticket, lingerer)| is_to_wake(**ticket, lingerer))?;
-        Some(self.0.remove(&ticket)?.slot)
+    /// Takes the first one off, if its time is over.
+    fn take_expired(&mut self, now: u64) -> Option<Arc<Slot>> {
+        let first = self.0.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove().slot)
     }
 
     /// Returns when the first one has to be woken; 0 if there is none.
     fn expires(&self) -> u64 {
-        let times = self.0.values().map(|lingerer| lingerer.until);
-        times.min().unwrap_or(0)
+        self.0.first_key_value().map_or(0, |((until, _), _)| *until)
     }
 }
 
@@ -88,34 +90,37 @@ impl WaitList {
     /// Puts a getter on the list until it has had the notifications that it [expects](Self::expect), or until
     /// the time `until`, in nanoseconds. The caller must look next how many keys are missing.
     pub(crate) fn linger(&self, waker: &Waker, until: u64) -> Waiter {
-        let slot = Slot::new(waker);
+        let (slot, until) = (Slot::new(waker), until.max(1));
         let mut list = self.list.lock();
         let ticket = list.next_ticket();
         let lingerer = Lingerer {
             slot: Arc::clone(&slot),
             counted: 0,
             wanted: usize::MAX,
-            until: until.max(1),
         };
-        list.lingering.0.insert(ticket, lingerer);
+        list.lingering.0.insert((until, ticket), lingerer);
         self.note_length(&list);
         self.note_expiry(&list.lingering);
         drop(list);
         // Ordering: SeqCst; pairs with the fence in `notify`: see the header.
         fence(Ordering::SeqCst);
-        Waiter { ticket, slot }
+        Waiter {
+            ticket,
+            until,
+            slot,
+        }
     }
 
     /// Sets how many notifications a getter waits for, from when it was put on the list. Notifies it if it has had
     /// as many.
     pub(crate) fn expect(&self, waiter: &Waiter, wanted: usize) {
         let mut list = self.list.lock();
-        let Some(lingerer) = list.lingering.0.get_mut(&waiter.ticket) else {
+        let Some(lingerer) = list.lingering.0.get_mut(&waiter.place()) else {
             return;
         };
         lingerer.wanted = wanted;
         if lingerer.counted >= wanted {
-            list.lingering.0.remove(&waiter.ticket);
+            list.lingering.0.remove(&waiter.place());
             self.note_length(&list);
             waiter.slot.notify();
         }
@@ -124,19 +129,22 @@ impl WaitList {
     /// Takes a getter that lingers off the list. It has no notification to pass on.
     pub(crate) fn stop_lingering(&self, waiter: &Waiter) {
         let mut list = self.list.lock();
-        if list.lingering.0.remove(&waiter.ticket).is_some() {
+        if list.lingering.0.remove(&waiter.place()).is_some() {
             self.note_length(&list);
         }
     }
 
     /// Wakes the getters whose time is over; `now` reads the clock, in nanoseconds.
     pub(crate) fn expire(&self, now: impl FnOnce() -> u64) {
-        if self.next_expiry().is_none() {
+        let Some(at) = self.next_expiry() else {
+            return;
+        };
+        let now = now();
+        if now < at {
             return;
         }
-        let now = now();
         self.wake(|list| {
-            let expired = list.lingering.take(|_, lingerer| lingerer.until <= now);
+            let expired = list.lingering.take_expired(now);
             if expired.is_none() {
                 self.note_expiry(&list.lingering);
             }

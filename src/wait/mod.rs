@@ -111,6 +111,8 @@ impl List {
 /// that swallows a notification.
 pub(crate) struct Waiter {
     ticket: u64,
+    /// Until when it lingers, in nanoseconds; 0 if it does not.
+    until: u64,
     slot: Arc<Slot>,
 }
 
@@ -119,6 +121,11 @@ impl Waiter {
     /// already.
     pub(crate) fn is_notified(&self, waker: &Waker) -> bool {
         self.slot.is_notified(waker)
+    }
+
+    /// Its place among those that linger.
+    fn place(&self) -> (u64, u64) {
+        (self.until, self.ticket)
     }
 }
 
@@ -159,7 +166,11 @@ impl WaitList {
         drop(list);
         // Ordering: SeqCst; pairs with the fence in `notify`: see the protocol in the header.
         fence(Ordering::SeqCst);
-        Waiter { ticket, slot }
+        Waiter {
+            ticket,
+            until: 0,
+            slot,
+        }
     }
 
     /// Cancels a waiter. Returns whether it had been notified; the caller then passes the

@@ -185,9 +185,8 @@ impl Receipts {
 /// | the same | a shut-down, a cancel or a clear drops it, or a shut-down refuses its retry (`GivenUp`, if workers report that to [`on_give_up`](crate::worker::Workers::on_give_up)) | [`Dropped`](Ended::Dropped) |
 /// | that the queue refused | it is returned | [`Dropped`](Ended::Dropped) |
 ///
-/// Neither a retry nor another outcome that adds the key again ends it: the receipt stays with the value until the last
-/// attempt. Leaking the item
-/// (`mem::forget`) means that the receipt never ends.
+/// Unless the value was taken out, neither a retry nor another outcome that adds the key again ends it: the receipt stays
+/// with the value until the last attempt. Leaking the item (`mem::forget`) means that the receipt never ends.
 ///
 /// Dropping a receipt only ends the wait: the key is delivered all the same.
 ///

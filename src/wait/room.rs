@@ -36,11 +36,9 @@
 //!
 //! *Grant* means: under the line's lock, as long as the first in the line fits, raise `used` by its
 //! weight, take it off the line and wake it. So room goes to the first in the line, whatever the
-//! others need (B2). An add that finds another in the line waits behind
-//! it, or is refused.
+//! others need (B2). An add that finds another in the line waits behind it, or is refused.
 //!
-//! The two fences guarantee that at least one side sees the other's store, so that no room is left
-//! unused while an add waits.
+//! The two fences guarantee that at least one side sees the other's store: no room is left unused while an add waits.
 //!
 //! A granted add that is cancelled gives the weight back, which grants to the next. One that happens
 //! turns it into the weight of its key or value. If its key needs none, it gives the weight back, too; if
@@ -55,7 +53,7 @@
 //!
 //! A shut-down grants every request in the line, and the queue then refuses the adds.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, OccupiedEntry};
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -81,7 +79,8 @@ pub(crate) struct Room {
     used: AtomicU64,
     /// The length of the line.
     waiting: AtomicUsize,
-    line: Mutex<VecDeque<Request>>,
+    /// By tickets, so that whoever leaves it visits no others.
+    line: Mutex<BTreeMap<u64, Request>>,
     /// Whether the queue is shut down. Then no add waits.
     closed: AtomicBool,
     /// Getters that wait until an add finds no room.
@@ -100,7 +99,7 @@ impl Room {
             capacity,
             used: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
-            line: Mutex::new(VecDeque::new()),
+            line: Mutex::new(BTreeMap::new()),
             closed: AtomicBool::new(false),
             pressed: WaitList::default(),
             timed: WaitList::default(),
@@ -178,11 +177,12 @@ impl Room {
                 }
                 closed || self.take(*weight)
             };
-            let granted = line.front().is_some_and(fits).then(|| line.pop_front());
+            let first = line.first_entry().filter(|first| fits(first.get()));
+            let granted = first.map(OccupiedEntry::remove);
             // Ordering: Relaxed; a decrease only spares others the lock.
             self.waiting.store(line.len(), Ordering::Relaxed);
             drop(line);
-            let Some((_, slot)) = granted.flatten() else {
+            let Some((_, slot)) = granted else {
                 return;
             };
             slot.notify();
@@ -401,7 +401,7 @@ pub(crate) struct Turn<'r> {
 
 enum State {
     New,
-    Waiting(Arc<Slot>),
+    Waiting(u64, Arc<Slot>),
     /// The turn has room for its weight.
     Granted,
 }
@@ -456,17 +456,19 @@ impl Future for Turn<'_> {
             }
             let slot = Slot::new(context.waker());
             let mut line = room.line.lock();
-            line.push_back((self.weight, Arc::clone(&slot)));
+            // Perhaps that of one that was granted, which is no longer in the line.
+            let ticket = line.last_key_value().map_or(0, |(last, _)| last + 1);
+            line.insert(ticket, (self.weight, Arc::clone(&slot)));
             // Ordering: Relaxed; ordered by the fence.
             room.waiting.store(line.len(), Ordering::Relaxed);
             drop(line);
-            self.state = State::Waiting(slot);
+            self.state = State::Waiting(ticket, slot);
             // Ordering: SeqCst; pairs with the fence in `offer`: see the protocol in the header.
             fence(Ordering::SeqCst);
             room.grant();
             room.press();
         }
-        if let State::Waiting(slot) = &self.state {
+        if let State::Waiting(_, slot) = &self.state {
             if !slot.is_notified(context.waker()) {
                 return Poll::Pending;
             }
@@ -479,15 +481,14 @@ impl Future for Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let room = self.room;
-        if let State::Waiting(slot) = &self.state {
+        if let State::Waiting(ticket, slot) = &self.state {
             let mut line = room.line.lock();
-            let before = line.len();
-            line.retain(|(_, other)| !Arc::ptr_eq(other, slot));
+            let mine = line.get(ticket).filter(|mine| Arc::ptr_eq(&mine.1, slot));
+            let left = mine.is_some().then(|| line.remove(ticket));
             // Ordering: Relaxed; a decrease only spares others the lock.
             room.waiting.store(line.len(), Ordering::Relaxed);
-            let was_waiting = line.len() < before;
             drop(line);
-            if was_waiting {
+            if left.is_some() {
                 // This one may have been too heavy, and the next one is not.
                 return room.grant();
             }

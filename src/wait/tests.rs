@@ -311,6 +311,27 @@ fn several_wake_each_getter_that_lingers_once_though_it_lingers_again() {
     assert_eq!(list.len(), GETTERS);
 }
 
+// B2 C12
+#[test]
+fn those_whose_time_is_over_are_woken_and_no_others_are_visited_before() {
+    let list = WaitList::default();
+    let woken = Arc::new(Mutex::new(Vec::new()));
+    let waiters = [40, 30, 20, 10].map(|until| {
+        let log = Arc::clone(&woken);
+        list.linger(&calling(move || log.lock().push(until)), until)
+    });
+    list.stop_lingering(&waiters[3]);
+    // The list would tell that 20 is the first by now.
+    list.expire(|| 9);
+    assert_eq!(list.next_expiry(), Some(10));
+    list.expire(|| 10);
+    assert_eq!((list.next_expiry(), list.len()), (Some(20), 3));
+    list.stop_lingering(&waiters[1]);
+    list.expire(|| 40);
+    assert_eq!(*woken.lock(), [20, 40], "in the order of their times");
+    assert_eq!((list.next_expiry(), list.len()), (None, 0));
+}
+
 // C9
 #[test]
 fn all_are_woken_once_though_they_come_back_to_the_list() {

@@ -221,6 +221,7 @@ impl<K, V> Job<'_, K, V> {
     /// After [`RequeueAfter`](super::Outcome::RequeueAfter), which is a success, they end as [`Done`](crate::Ended::Done), and after
     /// the outcomes that say that the work is not done, such as [`Later`](super::Outcome::Later), as `GivenUp`. The key has no
     /// value then, and is delivered again only when one is put: leave the value there, or a clone, if it is to come by itself.
+    /// With [`each`](super::Workers::each), the messages behind this one go with the key, and the receipts end with them.
     #[must_use]
     pub fn take(&mut self) -> Option<V> {
         self.slot()?.take()

@@ -20,7 +20,7 @@ pub enum Outcome {
     ///
     /// A value goes with the key, and its receipts end with a later delivery. If the function has
     /// [taken](super::Job::take) it, they end as [`Done`](crate::Ended::Done) now, and the key is delivered again only when another one
-    /// is put.
+    /// is put. With [`each`](super::Workers::each), the messages behind what was taken go with the key, and so do the receipts.
     RequeueAfter(Duration),
     /// Add the key again after this time, and keep its failures: it is not the time to process it.
     ///

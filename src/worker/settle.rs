@@ -154,12 +154,14 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         outcome: Outcome,
         span: &Span,
     ) -> Result<(), String> {
+        let mut is_done = false;
         match outcome {
             Outcome::Done => {}
             Outcome::RequeueAfter(_) => {
                 rest.join_behind(item);
-                if matches!(item.loaded(), Some(None)) {
-                    // What the function has taken is done, and nothing is behind it.
+                // What the function has taken is done, and nothing is behind it.
+                is_done = matches!(item.loaded(), Some(None));
+                if is_done {
                     item.end_receipts();
                 }
             }
@@ -200,11 +202,12 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         };
         // The hash of a key is user code.
         let _ = catch_panic(|| self.queue.core.postpone_retries(item, waits));
-        // A key that did not fail and is refused is left. A drain does not deliver it again: those that are
-        // requeued forever would keep it from its end.
-        added
-            .or_else(|| item.readd(false))
-            .or_else(|| item.refuse());
+        // A key that did not fail and is refused is left, unless it is done. A drain does not deliver it again: those that
+        // are requeued forever would keep it from its end.
+        let added = added.or_else(|| item.readd(false));
+        if !is_done {
+            added.or_else(|| item.refuse());
+        }
         if rest.has_lost_its_front() {
             self.forget(item);
         }

@@ -194,6 +194,20 @@ fn an_add_that_is_cancelled_passes_its_turn_on() {
 }
 
 #[test] // B2
+fn an_add_that_is_cancelled_after_its_turn_leaves_the_line_as_it_is() {
+    let queue = bounded(1);
+    queue.add("a");
+    let granted = Task::waiting(Box::pin(queue.entry("granted").add_async()));
+    queue.get().unwrap().done();
+    // The line was empty when it came.
+    let mut next = Task::waiting(Box::pin(queue.entry("next").add_async()));
+    drop(granted);
+    assert_eq!((next.wakes(), next.output()), (1, Added::Queued));
+    queue.clear();
+    assert_room(&queue, 1);
+}
+
+#[test] // B2
 fn an_add_that_needs_no_room_after_all_gives_it_back() {
     let queue = bounded(1);
     queue.add("a");

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::timed::{HOUR, built, ms, secs};
-use crate::common::{Task, eventually, there, waiting_adds, watchdog};
-use keyqueue::{Added, Clock, Full, WorkQueue, merge};
+use crate::common::{Task, WakeCount, eventually, poll, there, waiting_adds, watchdog};
+use keyqueue::{Added, Clock, Ended, Full, WorkQueue, merge};
 use pollster::block_on;
 
 const SOON: Duration = ms(1);
@@ -185,6 +185,39 @@ fn a_task_that_has_waited_long_enough_exceeds_the_bound() {
     assert_eq!(first.output(), Added::Queued);
 }
 
+#[test] // V6 B2 B3
+fn a_task_with_a_value_that_has_waited_long_enough_exceeds_the_bound() {
+    let (clock, time) = Clock::mock();
+    let builder = WorkQueue::builder().clock(clock).manual_timers();
+    let builder = builder.merge(merge::append).capacity(2).weight(Vec::len);
+    let queue: Lists = builder.build().unwrap();
+    queue.put("full", vec![0; 2]);
+    let mut first = Task::waiting(Box::pin(queue.entry("first").put_async(vec![1])));
+    let (put, receipt) = queue.entry("put").within(secs(1)).tracked();
+    let mut put = Task::waiting(Box::pin(put.put_async(vec![2, 3])));
+    let (update, updated) = queue.entry("update").within(secs(2)).tracked();
+    let mut update = Task::waiting(Box::pin(update.update_async(|list| list.push(4))));
+    time.advance(secs(1));
+    queue.fire_due();
+    assert_eq!((first.wakes(), put.wakes(), update.wakes()), (0, 1, 0));
+    assert_eq!(put.output(), Added::Queued);
+    update.assert_pending();
+    time.advance(secs(1));
+    queue.fire_due();
+    assert_eq!(update.output(), Added::Queued);
+    // What has exceeded the bound is counted, by its weight.
+    assert_eq!(*queue.get().unwrap().value(), [0; 2]);
+    first.assert_pending();
+    assert_eq!((receipt.ended(), updated.ended()), (None, None));
+    assert_eq!(*queue.get().unwrap().value(), [2, 3]);
+    assert_eq!(receipt.ended(), Some(Ended::Done));
+    assert_eq!(first.output(), Added::Queued);
+    assert!(queue.entry("new").try_put(vec![5]).is_err());
+    assert_eq!(*queue.get().unwrap().value(), [4]);
+    assert_eq!(updated.ended(), Some(Ended::Done));
+    assert!(queue.entry("new").try_put(vec![5]).is_ok());
+}
+
 #[test] // B2
 fn a_task_whose_limit_is_over_uses_the_room_that_it_was_granted() {
     let (queue, time) = built(|builder| builder.capacity(1));
@@ -206,7 +239,9 @@ fn a_task_with_a_limit_may_be_cancelled_at_each_point() {
     for point in 0..4 {
         let (queue, time) = built(|builder| builder.capacity(1));
         queue.add("full");
-        let late = limited(&queue);
+        let (wakes, waker) = WakeCount::new();
+        let mut late = Box::pin(queue.entry("late").within(secs(1)).add_async());
+        assert!(poll(&mut late, &waker).is_pending());
         let mut next = Task::waiting(Box::pin(queue.entry("next").add_async()));
         match point {
             0 => {}
@@ -219,6 +254,7 @@ fn a_task_with_a_limit_may_be_cancelled_at_each_point() {
         if point == 3 {
             queue.get().unwrap().done();
         }
+        let woken = wakes.get();
         drop(late);
         if let 0 | 2 = point {
             next.assert_pending();
@@ -228,6 +264,7 @@ fn a_task_with_a_limit_may_be_cancelled_at_each_point() {
         assert_eq!(keys(&queue), ["next"], "{point}");
         time.advance(secs(1));
         queue.fire_due();
+        assert_eq!(wakes.get(), woken, "{point}: nobody waits any more");
         assert_eq!(queue.entry("new").try_add(), Ok(Added::Queued), "{point}");
     }
 }

@@ -118,7 +118,7 @@ fn a_value_that_is_taken_and_fails_delays_nothing_and_counts_for_no_other_one() 
     });
 }
 
-#[test] // W9 W3 W5 W11
+#[test] // W9 W3 W5 W11 S12
 fn a_value_that_is_taken_is_done_if_the_function_succeeds_and_requeues() {
     let outcomes = [
         (Outcome::RequeueAfter(HOUR), Ended::Done),
@@ -151,6 +151,10 @@ fn a_value_that_is_taken_is_done_if_the_function_succeeds_and_requeues() {
                 "{way:?} {gets:?} {outcome:?} {is_over}"
             );
             assert!(told.lock().unwrap().is_empty());
+            // What is done is not refused.
+            let refused = usize::from(is_over && end == Ended::GivenUp);
+            let left = (queue.shut_down().refused, queue.take_left().len());
+            assert_eq!(left, (refused, 0), "{way:?} {gets:?} {outcome:?} {is_over}");
         }
     });
 }
