@@ -238,6 +238,18 @@ async fn a_lease_is_released_while_it_is_renewed() {
     assert_eq!(holder(&server).unwrap(), "");
 }
 
+/// K10: so is one whose first write takes longer than the candidate waits for one that it knows nothing of.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_released_while_it_is_acquired() {
+    let server = Server::default();
+    server.apply_after(Duration::from_secs(4));
+    let leadership = candidate(&server, "one");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    leadership.release().await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(holder(&server).unwrap(), "");
+}
+
 /// K10: somebody else writes the lease in between.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_conflicts_at_its_release_is_released() {
