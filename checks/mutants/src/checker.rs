@@ -56,7 +56,9 @@ impl<'a> Checker<'a> {
     /// itself.
     pub(crate) fn target(self) -> &'a str {
         match self.kind {
-            "loom" | "shuttle" | "miri" | "board" | "kube" | "kafka" => self.kind,
+            "loom" | "shuttle" | "miri" | "kube" => self.kind,
+            // Both build librdkafka.
+            "board" | "kafka" => "kafka",
             "ownership" | "nats" | "fleet" => "nats",
             _ => "real",
         }
@@ -100,10 +102,19 @@ impl<'a> Checker<'a> {
             "ownership" => "test -p keyqueue-nats-model".to_owned(),
             "nats" => format!("test -p keyqueue-nats --lib {part}"),
             "fleet" => format!("test -p keyqueue-nats --test {part}"),
-            "board" | "kube" | "kafka" if part == "unit" => {
-                format!("test -p keyqueue-{kind} --lib")
+            "board" | "kube" | "kafka" => {
+                // What shows a consumer of Kafka has bugs, too.
+                let features = if kind == "board" {
+                    " --features kafka"
+                } else {
+                    ""
+                };
+                let tests = match part {
+                    "unit" => "--lib".to_owned(),
+                    part => format!("--test {part}"),
+                };
+                format!("test -p keyqueue-{kind}{features} {tests}")
             }
-            "board" | "kube" | "kafka" => format!("test -p keyqueue-{kind} --test {part}"),
             _ => {
                 // With the features of both packages, whichever has the tests: the crate is built once for all.
                 const BOTH: &str = "keyqueue -p keyqueue-tests";
