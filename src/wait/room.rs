@@ -49,9 +49,8 @@
 //!
 //! An add in a task that waits at most until a time is also on the list `timed`, from when it is in the line. The timer's
 //! thread takes it off that list when the time is over, and wakes it ([`crate::wait::linger`]). It looks at the line
-//! first: granted room it uses. Otherwise it leaves the line as a cancelled one does, and then exceeds the bound.
-//!
-//! A shut-down grants every request in the line, and the queue then refuses the adds.
+//! first: granted room it uses. Otherwise it leaves the line as a cancelled one does, and then exceeds the bound. A
+//! shut-down grants every request in the line, and the queue then refuses the adds.
 
 use std::collections::btree_map::{BTreeMap, OccupiedEntry};
 use std::mem;
