@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{
     Counted, Gate, Notes, builder, cluster, coordinate, fence, has_partitions, is_committed,
@@ -73,7 +73,7 @@ async fn an_assignment_that_is_lost_while_the_run_ends_does_not_hold_up_the_end(
     });
     until("it runs", || begun.len() == 1).await;
     let consumer = run.consumer.clone();
-    let mut ended = tokio::spawn(run.end());
+    let (began, mut ended) = (Instant::now(), tokio::spawn(run.end()));
     until("the end has begun", || is_leaving(&consumer)).await;
     // The group wants the partition back, which nobody but the end replies to.
     cluster.request_errors(
@@ -85,6 +85,8 @@ async fn an_assignment_that_is_lost_while_the_run_ends_does_not_hold_up_the_end(
     assert!(ended.is_lost, "{ended}");
     let left = (ended.finished, ended.cancelled, ended.left);
     assert_eq!(left, (0, 1, 1));
+    // After this time a run leaves a client that does not leave its group behind.
+    assert!(began.elapsed() < Duration::from_secs(30));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R1, R6
