@@ -65,12 +65,14 @@ impl Lingering {
         }
     }
 
-    /// Takes one off that has what it waits for, or any one with a ticket below `several`.
-    pub(super) fn next(&mut self, several: u64) -> Option<Arc<Slot>> {
-        let mut all = self.0.iter();
-        let (&place, _) = all.find(|((_, ticket), lingerer)| {
+    /// Takes one off that has what it waits for, or any one with a ticket below `several`. A notification looks from `from` on,
+    /// behind the one that it has taken last: whoever comes back in front of that has looked again.
+    pub(super) fn next(&mut self, several: u64, from: &mut (u64, u64)) -> Option<Arc<Slot>> {
+        let mut rest = self.0.range(*from..);
+        let (&place, _) = rest.find(|((_, ticket), lingerer)| {
             *ticket < several || lingerer.counted >= lingerer.wanted
         })?;
+        *from = place;
         Some(self.0.remove(&place)?.slot)
     }
 

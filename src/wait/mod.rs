@@ -51,7 +51,7 @@ use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Arc, AtomicWaker, Mutex, assert_unlocked, fence_after_rmw};
 use linger::Lingering;
 
-/// The waiters for one event, in the order of their registration.
+/// The waiters for one event, in the order of their registration, and those that linger, in the order of their times.
 #[derive(Default)]
 pub(crate) struct WaitList {
     /// The length of the list, on its own cache line because every add reads it.
@@ -244,7 +244,7 @@ impl WaitList {
         let all = most == usize::MAX;
         // A waiter that comes back to the list while others are woken has looked again, and needs no wake-up. Waiters that keep coming
         // back would make this call endless.
-        let mut tickets = None;
+        let (mut tickets, mut from) = (None, (0, 0));
         self.wake(|list| {
             let tickets = *tickets.get_or_insert(list.next_ticket);
             if most > 0
@@ -262,7 +262,7 @@ impl WaitList {
             }
             list.lingering.count(mem::take(&mut most));
             let several = matches!(linger, Linger::Ends).then_some(tickets);
-            list.lingering.next(several.unwrap_or(0))
+            list.lingering.next(several.unwrap_or(0), &mut from)
         });
     }
 

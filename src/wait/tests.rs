@@ -291,13 +291,13 @@ fn several_wake_each_getter_that_lingers_once_though_it_lingers_again() {
     const GETTERS: usize = BATCH + 8;
     let list = Arc::new(WaitList::default());
     let bells = bells(GETTERS);
-    for bell in &bells {
+    for (bell, until) in bells.iter().zip(1..) {
         let (bell, again) = (bell.clone(), Arc::clone(&list));
         let waker = calling(move || {
             bell.ring();
-            again.linger(&bell.waker(), 1);
+            again.linger(&bell.waker(), until);
         });
-        list.linger(&waker, 1);
+        list.linger(&waker, until);
     }
     let other = Bell::default();
     let _waiter = list.register(&other.waker());

@@ -28,8 +28,8 @@ pub(super) struct Driver {
     /// The longest time of one try.
     pub(super) request_limit: Duration,
     pub(super) leads_until: watch::Sender<Option<Instant>>,
-    /// The server may apply the last write yet, or has applied it and not said so.
-    pub(super) is_unconfirmed: bool,
+    /// When the last write was sent that the server may apply yet, or has applied and not said so.
+    pub(super) unconfirmed: Option<Instant>,
 }
 
 impl Driver {
@@ -53,7 +53,7 @@ impl Driver {
     /// Releases the lease, with another try after an error that may pass, if this candidate may hold it. The write is
     /// conditional, so it may be repeated.
     async fn try_to_release(&mut self) {
-        let may_hold = self.is_unconfirmed || self.candidate.may_hold(Instant::now());
+        let may_hold = (self.candidate).may_hold(self.unconfirmed, Instant::now());
         while let Err(error) = self.release().await {
             tracing::warn!(%error, lease = self.name, "it was not released");
             if !may_hold || is_final(&error) {
@@ -97,7 +97,7 @@ impl Driver {
         let next = self.written(lease.as_ref(), step);
         // Before the request: the time until the deadline has begun when another candidate sees it.
         let sent = Instant::now();
-        self.is_unconfirmed = true;
+        let before = self.unconfirmed.replace(sent);
         let written = match lease {
             None => self.leases.create(&PostParams::default(), &next).await,
             Some(_) => {
@@ -106,7 +106,12 @@ impl Driver {
                     .await
             }
         };
-        self.is_unconfirmed = written.as_ref().is_err_and(|error| !is_conflict(error));
+        match &written {
+            Ok(_) => self.unconfirmed = None,
+            // It was refused. What it conflicts with may be an earlier one.
+            Err(error) if is_final(error) => self.unconfirmed = before,
+            Err(_) => {}
+        }
         match written {
             Ok(_) => {
                 self.candidate.wrote(sent);
@@ -150,11 +155,10 @@ impl Driver {
             let lease = self.leases.get_opt(&self.name).await?;
             let holds = |lease: &Lease| seen(lease).holder == self.identity;
             let Some(mut lease) = lease.filter(holds) else {
-                if !self.is_unconfirmed {
+                if self.unconfirmed.take().is_none() {
                     return Ok(());
                 }
                 // Once more, because the write may be applied yet.
-                self.is_unconfirmed = false;
                 sleep(self.retry_period.min(self.request_limit / 2)).await;
                 continue;
             };

@@ -129,7 +129,7 @@ impl LeaderElection {
             // A try that gets no reply leaves time for another one before the deadline.
             request_limit: renew_deadline / 2,
             leads_until,
-            is_unconfirmed: false,
+            unconfirmed: None,
         };
         tokio::spawn(driver.run(handles));
         Ok(leadership)

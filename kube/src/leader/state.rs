@@ -72,10 +72,12 @@ impl Candidate {
         self.leads_until
     }
 
-    /// Returns whether the lease that this candidate wrote last has not run out at `now`.
-    pub(super) fn may_hold(&self, now: Instant) -> bool {
-        let rest = self.lease_duration - self.renew_deadline;
-        self.leads_until.is_some_and(|end| now < end + rest)
+    /// Returns whether a lease that this candidate wrote may not have run out at `now`. `unconfirmed` is when it sent a write that the
+    /// server may have applied and not said so.
+    pub(super) fn may_hold(&self, unconfirmed: Option<Instant>, now: Instant) -> bool {
+        let confirmed = self.leads_until.map(|end| end - self.renew_deadline);
+        let last = confirmed.max(unconfirmed);
+        last.is_some_and(|sent| now < sent + self.lease_duration)
     }
 
     /// Returns what to do about the lease that was received at `now`; `None` if there is none.

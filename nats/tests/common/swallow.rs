@@ -26,10 +26,10 @@ struct Requests {
     misdirected: bool,
     /// All whose subjects have this in them are lost, and other messages.
     named: Option<&'static str>,
-    /// One whose subject has this in it waits, and what its client sends after it.
-    held: Option<&'static str>,
     /// The same of messages for a client.
     deliveries: Option<&'static str>,
+    /// One whose subject has this in it waits, and what its client sends after it.
+    held: Option<&'static str>,
     /// How many were lost by these names.
     lost: usize,
     subjects: Vec<String>,
