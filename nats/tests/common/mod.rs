@@ -138,7 +138,8 @@ impl Replica {
     }
 
     pub(crate) async fn leave(self) {
-        let left = self.fleet.leave(Duration::from_secs(10)).await;
+        // Longer than the limits of all requests of a hand-over together.
+        let left = self.fleet.leave(Duration::from_secs(20)).await;
         assert!(left.abandoned.is_empty(), "{left:?}");
         self.running.await.unwrap().unwrap();
     }
