@@ -402,7 +402,7 @@ impl Member {
         } else if leaving && self.session.beat == 0 {
             self.stage = Stage::Left;
             out.push(Action::Left);
-        } else if leaving && self.holdings.is_empty() {
+        } else if leaving && self.holdings.is_empty() && !self.requests.has_partitions() {
             self.requests
                 .write(now, key, Value::Ended, self.session.revision, out);
         } else if now >= self.session.renew_at && self.requests.idle(&key) {

@@ -36,6 +36,12 @@ impl Requests {
         !self.pending.contains_key(key)
     }
 
+    /// Whether a partition may be written by what has been requested.
+    pub(super) fn has_partitions(&self) -> bool {
+        let mut keys = self.pending.keys();
+        keys.any(|key| matches!(key, Key::Partition(_)))
+    }
+
     pub(super) fn is_reading(&self, key: &Key) -> bool {
         matches!(self.pending.get(key), Some(Request::Read { .. }))
     }

@@ -82,6 +82,36 @@ fn a_record_that_is_older_counts_when_the_lease_is_over() {
     assert!(!member.is_older(LEASE, &missing()));
 }
 
+/// N5: what it has claimed just before it leaves is released before its session ends.
+#[test]
+fn a_claim_that_is_under_way_is_released_before_the_end() {
+    let mut member = Member::new("a", "x", 1, LEASE, Time::ZERO);
+    member.step(Time::ZERO, Input::Snapshot);
+    member.step(Time::ZERO, wrote(session(), WriteEnd::Written(10)));
+    let mut ends = |input| {
+        let actions = member.step(Time::ZERO, input);
+        let is_end = |action: &Action| matches!(action, Action::Write { value, .. } if *value == Value::Ended);
+        (actions.iter().any(is_end), actions.contains(&Action::Left))
+    };
+    assert_eq!(ends(Input::Leave), (false, false));
+    // That it leaves.
+    assert_eq!(
+        ends(wrote(session(), WriteEnd::Written(11))),
+        (false, false)
+    );
+    let partition = || Key::Partition(0);
+    assert_eq!(
+        ends(wrote(partition(), WriteEnd::Written(12))),
+        (false, false)
+    );
+    assert_eq!(
+        ends(wrote(partition(), WriteEnd::Written(13))),
+        (true, false)
+    );
+    assert_eq!(ends(wrote(session(), WriteEnd::Written(14))), (false, true));
+    assert_eq!(member.owned().count(), 0);
+}
+
 /// N13: a partition waits for the lease of a dead owner, also while the server is away and when it is back, until something is known.
 #[test]
 fn a_partition_waits_for_a_dead_owner_until_its_record_says_otherwise() {
