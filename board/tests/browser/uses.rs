@@ -338,6 +338,7 @@ async fn shows_news(browser: &Browser, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")] // X5
+#[allow(clippy::await_holding_lock, reason = "the server waits for it")]
 async fn what_somebody_has_filled_in_and_the_way_back_from_a_question_are_kept() {
     let (_driver, site, browser) = start!();
     let list = site.at("/q/mails/dead?search=bad");
