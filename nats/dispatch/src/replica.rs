@@ -41,15 +41,21 @@ pub struct Options {
 
 /// Runs until SIGTERM.
 pub async fn run(options: Options) -> Result<()> {
-    let (client, config) = options.connection.open().await?;
-    let fleet = loop {
-        match Fleet::join(client.clone(), config.clone(), &options.name).await {
-            Ok(fleet) => break fleet,
-            Err(error) => eprintln!("{}: not joined yet: {error}", options.name),
-        }
-        sleep(Duration::from_millis(500)).await;
-    };
     let mut terminate = signal(SignalKind::terminate())?;
+    let (client, config) = options.connection.open().await?;
+    let join = async {
+        loop {
+            match Fleet::join(client.clone(), config.clone(), &options.name).await {
+                Ok(fleet) => break fleet,
+                Err(error) => eprintln!("{}: not joined yet: {error}", options.name),
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let fleet = tokio::select! {
+        fleet = join => fleet,
+        _ = terminate.recv() => return Ok(()),
+    };
     tokio::spawn({
         let (fleet, grace) = (fleet.clone(), Duration::from_secs(options.grace));
         async move {
