@@ -51,8 +51,7 @@ impl<K, V, S> WorkQueue<K, V, S> {
     /// | dirty | the same; it is not delivered again | `processing` |
     /// | delayed | idle; the delay is dropped (S5) | `delayed` |
     ///
-    /// Every `get` returns `None` from now on; while another thread is just beginning a delivery, it
-    /// waits until that has begun. Drains that wait end
+    /// Every `get` returns `None` from now on. Drains that wait end
     /// when the keys that are processing are done; to wait for these, call [`drain_timeout`](Self::drain_timeout) next. The queue may be shut down
     /// already. A second call returns 0 for `queued`: each call counts what it has discarded
     /// itself.

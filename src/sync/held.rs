@@ -1,7 +1,7 @@
 //! How many of the crate's locks a thread holds, in builds with debug assertions: no user code runs under
 //! one (S15).
 //!
-//! Two kinds of calls are excepted: `Hash` and `Eq` of keys under the lock of their shard, and merge
+//! Two kinds of calls are excepted: `Eq` of keys and of `entry_with` under the lock of a shard, and merge
 //! functions, and those of `with_value`, under the lock of the key's value. There the count is 1. Recorders of metrics run under a mutex
 //! that is not counted, because only reports and the queue's drop lock it.
 

@@ -28,7 +28,7 @@ pub mod borrowed_keys {}
 pub mod debounce {}
 
 #[cfg_attr(not(doctest), doc = include_str!("../links.md"))]
-// V6: its program has every combination.
+// V6: its program has most combinations.
 #[doc = include_str!("entries.md")]
 pub mod entries {}
 
