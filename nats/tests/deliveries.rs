@@ -54,6 +54,41 @@ async fn each_key_is_delivered_and_its_message_is_acknowledged() {
     replica.leave().await;
 }
 
+#[tokio::test]
+async fn a_failure_is_a_warning_with_its_error() {
+    let config = config();
+    let Some((server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let said_in = tempfile::NamedTempFile::new().unwrap();
+    let writer = Arc::new(said_in.reopen().unwrap());
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_ansi(false)
+        .with_writer(writer);
+    let _heard = tracing::subscriber::set_default(subscriber.finish());
+    producer.add("bad", "state").await.unwrap();
+    let log = Log::default();
+    let replica = logged(client, &config, "a", &log, |delivery| {
+        ready(match delivery.attempt() {
+            1 => Verdict::Retry("no disk".to_owned()),
+            _ => DONE,
+        })
+    })
+    .await;
+    drained(&server, &config).await;
+    replica.leave().await;
+    let said = std::fs::read_to_string(said_in.path()).unwrap();
+    let lines: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains("no disk"))
+        .collect();
+    assert_eq!(lines.len(), 1, "{said}");
+    for part in ["WARN", r#"key="bad""#, "attempt=1"] {
+        assert!(lines[0].contains(part), "{said}");
+    }
+}
+
 /// N1: a message that comes while the key is processed causes one more delivery, after it.
 async fn a_message_that_comes_during_a_delivery_causes_one_more(coalesce: Coalesce) {
     let config = Config {

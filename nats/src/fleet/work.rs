@@ -316,7 +316,7 @@ async fn settle(
     let attempts = &tenure.attempts;
     let count = attempts.count(shared, tenure.fence, token, FAILED, delay);
     count.await;
-    tracing::debug!(key, attempt, ?delay, error, "the key is retried");
+    tracing::warn!(key, attempt, ?delay, error, "the key is retried");
     job.value_mut().wait(delay, false);
     Verdict::RetryAfter(error, delay)
 }
