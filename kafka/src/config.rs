@@ -1,6 +1,6 @@
 //! The settings of a consumer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,9 @@ impl Room {
     }
 
     /// At most this many records of one partition. Of bytes, a partition has the same part as of records. Default: an equal share
-    /// of the records, so that a partition that waits takes no room from others.
+    /// of the records among the partitions that the member has, so that a partition that waits takes no room from others. A partition that has
+    /// taken more before others came keeps that: if one of its keys [blocks](Exhausted::Block) then, each of the others has one record
+    /// in memory at a time. Where a key may block for long, set this to what a partition is to have in the largest assignment.
     #[must_use]
     pub fn of_partition(mut self, records: usize) -> Self {
         self.of_partition = Some(records);
@@ -113,7 +115,7 @@ pub(crate) enum Reset {
 }
 
 /// Properties that would take from the consumer what it does itself, and what is wrong with setting them.
-const RESERVED: [(&str, &str); 8] = [
+const RESERVED: [(&str, &str); 9] = [
     ("bootstrap.servers", OF_BUILDER),
     ("metadata.broker.list", OF_BUILDER),
     ("group.id", OF_BUILDER),
@@ -130,6 +132,10 @@ const RESERVED: [(&str, &str); 8] = [
     (
         "delivery.report.only.error",
         "must stay off: a dead letter is written when its report says so",
+    ),
+    (
+        "transactional.id",
+        "must not be set: each dead letter is written alone",
     ),
 ];
 /// Other names of properties that are set here, too. Of two names of one, chance would say which librdkafka takes.
@@ -195,7 +201,7 @@ impl Builder {
         self
     }
 
-    /// Sets the topics to subscribe to, at least one. A name that begins with `^` is a regular expression.
+    /// Sets the topics to subscribe to, at least one, and each once. A name that begins with `^` is a regular expression.
     pub fn topics<T: Into<String>>(mut self, topics: impl IntoIterator<Item = T>) -> Self {
         self.topics = topics.into_iter().map(Into::into).collect();
         self
@@ -281,7 +287,9 @@ impl Builder {
         self
     }
 
-    /// Sets how long a batch waits for more keys, if it is not full. Default: not at all.
+    /// Sets how long a batch waits until as many keys are there as it may have records. It counts keys, not their records: where there
+    /// are fewer keys, as with [`OrderBy::Partition`], or where the [room](Self::room) is smaller than a batch, each batch waits for this long.
+    /// Default: not at all.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self
@@ -343,14 +351,17 @@ impl Builder {
         let has_letters = letters.map_or(!needs_letters, |topic| !topic.is_empty());
         let is_read = letters.is_some_and(|topic| topics.contains(topic));
         let letters = letters.map_or("", String::as_str);
-        let has_topics = !topics.is_empty() && !topics.iter().any(String::is_empty);
+        let names: HashSet<_> = topics.iter().collect();
+        let has_topics = !topics.is_empty()
+            && names.len() == topics.len()
+            && !topics.iter().any(String::is_empty);
         let every = self.commit_every;
         let check =
             |field: &'static str, value: &dyn ToString, holds, rule: &'static str| match holds {
                 true => Ok(()),
                 false => Err(Error::config(field, value.to_string(), rule)),
             };
-        let names = "at least one name, none of them empty";
+        let names = "at least one name, none of them empty, none twice";
         check("topics", &topics.join(","), has_topics, names)?;
         check("group", &self.group, !self.group.is_empty(), "a name")?;
         let holds = (1..=1 << 16).contains(&tasks);
@@ -439,11 +450,13 @@ mod tests {
         assert_eq!(lease("group.protocol", " Consumer"), 22_500);
     }
 
-    #[test] // R1
-    fn a_property_by_which_records_would_be_skipped_is_refused() {
-        let builder = Consumer::builder("127.0.0.1:1", "group").topics(["topic"]);
-        let error = builder.set("check.crcs", "true").build().unwrap_err();
-        assert!(error.to_string().starts_with("check.crcs"), "{error}");
+    #[test] // R1, R4: records would be skipped, or no dead letter could be written
+    fn a_property_that_breaks_a_promise_is_refused() {
+        for (property, value) in [("check.crcs", "true"), ("transactional.id", "one")] {
+            let builder = Consumer::builder("127.0.0.1:1", "group").topics(["topic"]);
+            let error = builder.set(property, value).build().unwrap_err();
+            assert!(error.to_string().starts_with(property), "{error}");
+        }
     }
 
     #[test] // R4

@@ -248,6 +248,10 @@ fn settings_that_are_wrong_are_named() {
             "room.of_partition = \"11\": from 1 to room.records",
         ),
         (
+            builder().topics(["orders", "orders"]),
+            "topics = \"orders,orders\": at least one name, none of them empty, none twice",
+        ),
+        (
             builder().commit_every(Duration::ZERO),
             "commit_every = \"0ns\": at least 1 ms",
         ),

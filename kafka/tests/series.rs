@@ -52,7 +52,7 @@ async fn what_is_counted_last_is_in_the_series_when_the_run_ends() {
     let cluster = cluster(1);
     let keys = ["good", "bad", "bad"];
     produce(&cluster, &keys.map(|key| (Some(key), Some("x")))).await;
-    // Nothing is reported before the end.
+    // The series do not wait for a commit.
     let builder = builder(&cluster).commit_every(Duration::from_secs(3600));
     let run = run(builder, |record: Record| {
         let result = if text(record.key()) == "bad" {
@@ -62,7 +62,8 @@ async fn what_is_counted_last_is_in_the_series_when_the_run_ends() {
         };
         async move { result }
     });
-    until("the good one", || run.consumer.status().finished == 1).await;
+    let finished = || sums.of("keyqueue_kafka_finished_total");
+    until("the good one", || finished().load(Ordering::SeqCst) == 1).await;
     run.end().await.expect("no error");
     let counted = ["finished", "discarded"].map(|name| {
         let sum = sums.of(&format!("keyqueue_kafka_{name}_total"));

@@ -111,7 +111,8 @@ impl Letters {
     }
 
     /// Produces the records of the letters with these numbers again, in this order, and returns for each whether it was there: it is
-    /// not if it was put back or dropped before, by whatever process.
+    /// not if it was put back or dropped before, by whatever process; or if newer letters have taken its room in memory, after which it
+    /// has another number.
     ///
     /// A record goes to the end of the partition that it is from, with its key, payload and headers, and [`LETTER`]. So it is handled after
     /// what its key has now, and by each group that reads the topic. All of it is one transaction: either all are put back, or none is.

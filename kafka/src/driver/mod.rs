@@ -53,6 +53,8 @@ const DOZE: Duration = Duration::from_millis(20);
 const EVENTS: usize = 8;
 /// How often it looks at what has no callback: the limits, and whether the client has failed.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often it sets the series, and looks for stalls.
+const REPORT: Duration = Duration::from_millis(500);
 /// How long after a commit of where partitions begin it is tried again, if it was refused.
 const START: Duration = Duration::from_secs(1);
 /// How long after a commit that should renew the lease it asks for another one, at most.
@@ -84,6 +86,7 @@ pub(crate) struct Driver {
     next_start: Option<Instant>,
     next_renewal: Instant,
     next_look: Instant,
+    next_report: Instant,
     /// The records that stall, of which it has warned.
     stalls: BTreeSet<(String, i32, u64)>,
     /// It has warned that nothing begins.
@@ -118,6 +121,7 @@ impl Driver {
             next_start: None,
             next_renewal: now,
             next_look: now,
+            next_report: now + REPORT,
             shared,
             partitions: BTreeMap::new(),
             clerk,
@@ -240,6 +244,9 @@ impl Driver {
         if now >= self.next_commit {
             self.next_commit = after(now, self.shared.settings.commit_every);
             self.wants_commit = true;
+        }
+        if now >= self.next_report {
+            self.next_report = now + REPORT;
             self.report();
         }
         if !self.is_committing {

@@ -55,7 +55,8 @@ impl Unread {
     }
 
     pub(super) fn add(&mut self, untried: Vec<Partition>, failed: Vec<Partition>) {
-        self.again = untried.is_empty().then(|| Instant::now() + AGAIN);
+        let waits = untried.is_empty() && !failed.is_empty();
+        self.again = waits.then(|| Instant::now() + AGAIN);
         for partition in untried.into_iter().rev() {
             self.waiting.push_front(partition);
         }
@@ -178,6 +179,8 @@ mod tests {
             },
         );
         assert_eq!((begun.len(), numbers(&unread)), (1, vec![2, 3]));
+        // None has failed, so the next ones are read at once.
+        assert_eq!(unread.again, None);
     }
 
     /// R7: of an assignment that was ended early.

@@ -174,8 +174,9 @@ fn succeed(shared: &Shared, record: &Arc<Inner>, outcome: Outcome) -> Next {
 
 /// The record comes again. Its failure is noted, and the limiter knows it.
 fn again(shared: &Shared, record: &Inner, delay: Duration) -> Next {
-    // After both: the end of a tenure has the limiter forget only what has failed by then.
-    if !record.tenure.holds(record) {
+    // After both: the end of a tenure has the limiter forget only what has failed by then. And what has failed since it began must not
+    // leave a retry, for which the key's records of the next tenure would wait.
+    if record.tenure.is_revoked() || !record.tenure.holds(record) {
         forget(shared, record);
         return Next::Gone;
     }
@@ -290,5 +291,28 @@ fn texts<E: Display>(verdict: Verdict<E>) -> Verdict<String> {
         Verdict::GiveUp(error) => Verdict::GiveUp(error.to_string()),
         // A verdict of a later version of keyqueue.
         _ => Verdict::Retry("an unknown verdict".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::tenure::Start;
+
+    #[test] // R2, R5
+    fn what_fails_once_its_tenure_ends_leaves_no_retry() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let builder = crate::Consumer::builder("127.0.0.1:1", "group").topics(["topic"]);
+        let consumer = builder.build().expect("settings");
+        let shared = &consumer.shared;
+        let tenure = Arc::new(shared.tenure(("topic".into(), 0, 0), Start::default()));
+        let record = Arc::new(Inner::of(&tenure, 0, None, None, Instant::now()));
+        tenure.begin(&[Arc::clone(&record)]);
+        assert!(matches!(again(shared, &record, HOUR), Next::After(HOUR)));
+        tenure.revoke();
+        assert!(tenure.holds(&record));
+        assert!(matches!(again(shared, &record, HOUR), Next::Gone));
     }
 }
