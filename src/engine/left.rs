@@ -128,11 +128,7 @@ impl<K, V> Core<K, V> {
         let _shard = self.keys.lock_of(pin);
         let (state, delay) = (pin.state(), pin.delay());
         // In this order: see the header.
-        let mut is_delayed = false;
-        // A delivery that begins now gives it another stamp, once: see `Delay::disown_dropped`.
-        while !is_delayed && let Some(dropped) = delay.dropped() {
-            is_delayed = delay.claim_dropped(dropped);
-        }
+        let is_delayed = delay.claim();
         let left = state.take_left();
         left.or(is_delayed.then_some(LeftReason::Delayed))
     }

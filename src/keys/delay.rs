@@ -342,6 +342,17 @@ impl Delay {
         claimed.is_ok()
     }
 
+    /// Returns true to one caller if a shut-down has dropped the delay.
+    pub(crate) fn claim(&self) -> bool {
+        // A delivery that begins now gives it another stamp, once: see `disown_dropped`.
+        while let Some(dropped) = self.dropped() {
+            if self.claim_dropped(dropped) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Returns the stamp of a delay that a shut-down has dropped, and that nobody has claimed.
     #[inline]
     pub(crate) fn dropped(&self) -> Option<Stamp> {

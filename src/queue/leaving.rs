@@ -73,8 +73,10 @@ impl<K: Clone + Send + Sync + 'static, V: Send + 'static, S> WorkQueue<K, V, S> 
             if let Some(key) = clone(item.key()) {
                 let mut item = item.into_item();
                 if !has_values {
-                    // Above it was left to the entry, if the key was queued.
-                    core.cancel_pinned(&Pinned(item.held.pin()).0);
+                    // Above it was left to the entry, if the key was queued. A shut-down may have dropped it.
+                    let pin = Pinned(item.held.pin());
+                    core.cancel_pinned(&pin.0);
+                    pin.0.delay().claim();
                 }
                 item.end_as(Ended::Dropped);
                 let (value, reason) = (item.take(), LeftReason::Queued);

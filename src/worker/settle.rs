@@ -387,8 +387,11 @@ impl<'a, K: Key, V: Send + 'static, E: fmt::Display> Loop<'a, K, V, E> {
         let add = || {
             if !self.queue.core.closing.has_begun() {
                 let (added, delay) = item.try_retry(after, true);
-                if added.is_accepted() {
-                    return Some(delay);
+                match added {
+                    Added::ShutDown => {}
+                    // Into what was added meanwhile, without a delay.
+                    Added::Merged => return Some(Duration::ZERO),
+                    _ => return Some(delay),
                 }
             }
             // A drain delivers the key again at once.

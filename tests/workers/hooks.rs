@@ -67,6 +67,36 @@ fn every_failure_is_seen_with_error_attempt_and_next_delay_before_a_give_up() {
     );
 }
 
+#[test] // W7 D5
+fn a_retry_that_merges_into_an_add_is_told_without_a_delay() {
+    for (supersedes, next) in [(false, ms(5)), (true, Duration::ZERO)] {
+        let limiter = ItemExponentialFailure::new(ms(5), HOUR).unwrap();
+        let (queue, _) =
+            built(|builder| builder.rate_limiter(limiter).supersede_delays(supersedes));
+        queue.add(1);
+        let (tries, seen) = (Cell::new(0), Mutex::new(Vec::new()));
+        let run = Workers::new(&queue)
+            .concurrency(1)
+            .on_error(|_, failed| seen.lock().unwrap().push(failed.next))
+            .run_async(async |_: Job<'_, u64>| {
+                tries.set(tries.get() + 1);
+                // Something changes while the first try fails.
+                match tries.get() {
+                    1 => {
+                        queue.add(1);
+                        Err("no")
+                    }
+                    _ => Ok(()),
+                }
+            });
+        assert!(poll_until_idle(&mut Box::pin(run)).is_pending());
+        assert_eq!(
+            (tries.get(), &*seen.lock().unwrap()),
+            (2, &vec![Some(next)])
+        );
+    }
+}
+
 #[test] // W2 W7
 fn a_hook_may_wait_and_its_key_is_held_meanwhile() {
     let queue = WorkQueue::from_iter([1]);

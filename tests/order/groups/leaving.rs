@@ -318,6 +318,13 @@ fn a_group_is_taken_back_after_a_shut_down_as_well_and_a_drain_ends_with_it() {
     assert_eq!(take_all(&queue), [("b", 0)]);
     assert!(queue.drain_timeout(ZERO).is_finished());
     assert!(queue.take_left().is_empty());
+    // A delay that the shut-down has dropped goes with the key that is queued, too.
+    let (queue, _) = grouped(|builder| builder);
+    queue.add_after(("a", 1), HOUR);
+    queue.add(("a", 1));
+    assert_eq!(queue.shut_down().delayed, 1);
+    assert_eq!(sorted(queue.take_group(&"a")).len(), 1);
+    assert!(queue.take_left().is_empty());
     // What is abandoned is not waited for.
     let (queue, _) = grouped(|builder| builder);
     queue.add(("a", 1));
