@@ -406,6 +406,39 @@ async fn a_hand_over_writes_again_until_it_can() {
     the_failure_is_counted(&server).await;
 }
 
+/// N15: nor is one given up that the server stores slowly.
+#[tokio::test]
+async fn a_hand_over_waits_for_counts_that_are_stored_slowly() {
+    const KEYS: usize = 100;
+    let config = Config {
+        // It is renewed while they are stored, which takes 8 s.
+        lease: Duration::from_secs(8),
+        ..one()
+    };
+    let Some((server, _, producer)) = created(&config).await else {
+        return;
+    };
+    stored(&producer, keys("key", KEYS)).await;
+    let (log, gate) = (Log::default(), watch::Sender::new(false));
+    let proxy = Swallow::start(server.url()).await;
+    let fleet = Fleet::join(proxy.client().await, config, "a").await;
+    let waits = gated(&gate);
+    let fails = move |delivery| waits(delivery).map(|_| later(Duration::from_secs(60)));
+    let replica = run_many(fleet.unwrap(), KEYS, logging(&log, fails));
+    until("they are in hand", async || seen(&log).len() == KEYS).await;
+    proxy.lose_named(Some("KV.WORK-counts"));
+    gate.send_replace(true);
+    until("their counts are lost", async || proxy.lost() >= KEYS).await;
+    proxy.slow("KV.WORK-counts", Duration::from_millis(80));
+    proxy.lose_named(None);
+    let left = replica.fleet.leave(Duration::from_secs(60)).await;
+    assert!(left.abandoned.is_empty(), "{left:?}");
+    let context = jetstream::new(server.client().await);
+    let counts = context.get_stream("KV_WORK-counts").await.unwrap();
+    let names = counts.info_with_subjects("$KV.WORK-counts.1.a.0.>").await;
+    assert_eq!(names.unwrap().count().await, KEYS);
+}
+
 /// N3, N15: nor if another one has taken over.
 #[tokio::test]
 async fn counts_and_letters_of_a_lost_key_are_not_written() {

@@ -341,6 +341,27 @@ async fn a_replica_suspends_while_the_server_is_down_and_resumes() {
     replica.leave().await;
 }
 
+/// N13: a replica that may not write its lease says so, though it never had one.
+#[tokio::test]
+async fn a_replica_that_never_gets_a_lease_says_so() {
+    let config = config();
+    let Some((server, _, _)) = created(&config).await else {
+        return;
+    };
+    let proxy = Swallow::start(server.url()).await;
+    let fleet = Fleet::join(proxy.client().await, config, "a").await;
+    let fleet = fleet.unwrap();
+    let mut events = fleet.events();
+    proxy.lose_named(Some("KV.WORK-owners"));
+    let replica = run(fleet, |_| ready(DONE));
+    let suspended = |event| matches!(event, Event::Suspended { .. }).then_some(());
+    told(&mut events, suspended).await;
+    proxy.lose_named(None);
+    told(&mut events, |event| (event == Event::Resumed).then_some(())).await;
+    replica.owns(4).await;
+    replica.leave().await;
+}
+
 /// Two replicas of one name, which a copied configuration file gives, are two replicas.
 #[tokio::test]
 async fn replicas_of_the_same_name_share_the_keys() {

@@ -6,7 +6,7 @@ use std::future::ready;
 use std::time::Duration;
 
 use async_nats::jetstream;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use keyqueue_nats::{Coalesce, Config, Delivery, Event, Outcome, Verdict, create, dead_letter};
 use servers::until;
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use common::{
     DONE, Log, Swallow, consumers, count, created, drained, gated, keys, letters, logged, messages,
-    seen, stored, told,
+    one, seen, stored, told,
 };
 
 /// N8: a crowd of them comes behind a healthy key, also after another consumer has sent copies of their messages, and with the next owner.
@@ -230,6 +230,69 @@ async fn the_letter_of_a_stranger_is_refused() {
     drained(&server, &config).await;
     let letters = dead_letter::count(&client, &config).await.unwrap();
     assert_eq!(letters, Some(1));
+}
+
+/// N8, N13: strangers whose letters are refused leave their room to keys, however many they are.
+#[tokio::test]
+async fn strangers_whose_letters_are_refused_keep_no_key_waiting() {
+    let config = Config {
+        window: 2,
+        ..letters()
+    };
+    let Some((_server, client, producer)) = created(&config).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    context.delete_stream("WORK-dead").await.unwrap();
+    for number in 0..40 {
+        let subject = format!("work.1.0.in.no/{number}");
+        let stored = context.publish(subject, "".into()).await;
+        stored.unwrap().await.unwrap();
+    }
+    producer.add("key", "").await.unwrap();
+    let log = Log::default();
+    let replica = logged(client.clone(), &config, "a", &log, |_| ready(DONE)).await;
+    // Each second one of them is tried: the key would be the 39th.
+    until("the key is delivered", async || count(&log, "key") == 1).await;
+    create(&client, &config).await.unwrap();
+    until("they are removed", async || {
+        dead_letter::count(&client, &config).await.unwrap() == Some(40)
+    })
+    .await;
+    replica.leave().await;
+}
+
+/// N6: a key that is given up is told, also if the run ends while the server is asked to forget its count.
+#[tokio::test]
+async fn a_key_is_told_as_given_up_before_its_count_is_forgotten() {
+    let Some((server, _, producer)) = created(&one()).await else {
+        return;
+    };
+    let proxy = Swallow::start(server.url()).await;
+    let (log, gate) = (Log::default(), watch::Sender::new(false));
+    let waits = gated(&gate);
+    let handler = move |delivery: Delivery| match delivery.attempt() {
+        1 => ready(Verdict::RetryAfter("bad".to_owned(), Duration::ZERO)).boxed(),
+        _ => waits(delivery)
+            .map(|_| Verdict::GiveUp("bad".to_owned()))
+            .boxed(),
+    };
+    let replica = logged(proxy.client().await, &one(), "a", &log, handler).await;
+    let mut events = replica.fleet.events();
+    producer.add("key", "").await.unwrap();
+    let writes = || {
+        let requests = proxy.requests().into_iter();
+        requests.filter(|to| to.ends_with(".a.0.key")).count()
+    };
+    until("it has failed once", async || count(&log, "key") == 2).await;
+    assert_eq!(writes(), 1);
+    proxy.lose_named(Some(".a.0.key"));
+    gate.send_replace(true);
+    until("its count is to be forgotten", async || writes() == 2).await;
+    replica.running.abort();
+    assert!(replica.running.await.is_err());
+    let mut told = std::iter::from_fn(|| events.next().now_or_never().flatten());
+    assert!(told.any(|event| matches!(event, Event::GivenUp { .. })));
 }
 
 /// A call has added the message of a letter, and has not deleted the letter yet, when another one comes: the message is added once, by both.

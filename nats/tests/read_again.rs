@@ -1,4 +1,5 @@
 //! N11: what a replica reads again of a key that has failed is bounded by the number of the messages, and by the bytes of their headers and payloads.
+//! N13: that it cannot be read is a warning.
 
 mod common;
 
@@ -7,9 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::{HeaderMap, jetstream};
-use keyqueue_nats::{Coalesce, Config, Verdict};
+use keyqueue_nats::{Coalesce, Config, Delivery, Verdict};
 
-use common::{DONE, created, drained, one, replica};
+use servers::until;
+
+use common::{DONE, Log, Swallow, created, drained, keys, logged, one, replica, stored};
 
 /// Publishes this many messages of a key, with a header and a payload of these many bytes. Returns how many the handler has got of them each
 /// time.
@@ -79,4 +82,37 @@ async fn long_headers() {
 #[tokio::test]
 async fn long_payloads() {
     are_bounded(60, 1, 250_000).await;
+}
+
+#[tokio::test]
+async fn keys_whose_messages_cannot_be_read_again_are_one_warning() {
+    let Some((server, _, producer)) = created(&one()).await else {
+        return;
+    };
+    let said_in = tempfile::NamedTempFile::new().unwrap();
+    let writer = Arc::new(said_in.reopen().unwrap());
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_ansi(false)
+        .with_writer(writer);
+    let _heard = tracing::subscriber::set_default(subscriber.finish());
+    let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
+    proxy.lose_named(Some("MSG.GET.WORK-1-0"));
+    let handler = |delivery: Delivery| {
+        ready(match delivery.attempt() {
+            1 => Verdict::RetryAfter("bad".to_owned(), Duration::ZERO),
+            _ => DONE,
+        })
+    };
+    let replica = logged(proxy.client().await, &one(), "a", &log, handler).await;
+    stored(&producer, keys("key", 3)).await;
+    until("they are read again and again", async || proxy.lost() >= 9).await;
+    proxy.lose_named(None);
+    drained(&server, &one()).await;
+    replica.leave().await;
+    let said = std::fs::read_to_string(said_in.path()).unwrap();
+    let lines = said
+        .lines()
+        .filter(|line| line.contains("what=\"a message\""));
+    assert_eq!(lines.count(), 1, "{said}");
 }

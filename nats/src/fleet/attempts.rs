@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::message::PublishMessage;
 use futures_util::TryStreamExt;
+use futures_util::future::join_all;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -32,7 +33,7 @@ use super::Shared;
 use super::bucket::last;
 use super::receive::{Higher, PAUSE};
 use super::tenure::Tenure;
-use crate::stream::MOST;
+use crate::stream::{AT_ONCE, MOST};
 use crate::{Config, Fence, key};
 
 /// How long a count is kept that nobody changes, beside the longest back-off and what the handler has asked for.
@@ -307,49 +308,50 @@ impl Attempts {
     }
 
     /// Writes again what has failed to be stored, with the counts as they are now. Stops when a write fails again, when another replica may own
-    /// the partition, and after [`MOST`]. Returns whether all is stored.
-    pub(crate) async fn write_again(&self, shared: &Shared, tenure: &Tenure) -> bool {
+    /// the partition, and after [`MOST`]. Returns how many are left.
+    pub(crate) async fn write_again(&self, shared: &Shared, tenure: &Tenure) -> usize {
         let writes = async {
             while !tenure.is_lost() && shared.lease.holds() {
-                let (token, kind, count, wait) = {
+                let some: Vec<_> = {
                     let counts = self.counts();
-                    let Some(((token, kind), wait)) = counts.unwritten.first_key_value() else {
-                        return;
-                    };
-                    let count = counts.of.get(token).map_or(0, |of| of[*kind]);
-                    (token.clone(), *kind, count, *wait)
+                    let some = counts.unwritten.iter().take(AT_ONCE);
+                    let count =
+                        |token: &String, kind: Kind| counts.of.get(token).map_or(0, |of| of[kind]);
+                    some.map(|((token, kind), wait)| {
+                        (token.clone(), *kind, count(token, *kind), *wait)
+                    })
+                    .collect()
                 };
-                let store = self.store(shared, tenure.fence, &token, kind, count, wait);
-                if !store.await {
+                let stores = some.iter().map(|(token, kind, count, wait)| {
+                    self.store(shared, tenure.fence, token, *kind, *count, *wait)
+                });
+                if some.is_empty() || join_all(stores).await.contains(&false) {
                     return;
                 }
             }
         };
         // What is left is written at the next look.
         let _ = timeout(MOST, writes).await;
-        self.counts().unwritten.is_empty()
+        self.counts().unwritten.len()
     }
 
-    /// Writes, before a hand-over is over, what the next owner has to know: what has failed to be stored, and which keys were in hand when a
-    /// process ended and were not delivered since. Returns whether all is stored.
-    pub(crate) async fn hand_on(&self, shared: &Shared, tenure: &Tenure) -> bool {
-        {
-            let is_held = |token: &str| {
-                key::decode(token).is_some_and(|key| shared.queue.state(&*key).is_some())
-            };
-            let counts = &mut *self.counts();
-            for token in std::mem::take(&mut counts.accused) {
-                // A record counts at least as much. The former owner had handled a key that is not held.
-                let is_recorded = counts.recorded(&token).is_none_or(|is| is[DIED]);
-                if !is_recorded && is_held(&token) {
-                    counts.of.entry(token).or_default()[DIED] = 1;
-                }
+    /// Has [`write_again`](Self::write_again) write, before a hand-over is over, also what the next owner has to know: which keys were in hand
+    /// when a process ended and were not delivered since. Returns how many are to be written.
+    pub(crate) fn hand_on(&self, shared: &Shared) -> usize {
+        let is_held =
+            |token: &str| key::decode(token).is_some_and(|key| shared.queue.state(&*key).is_some());
+        let counts = &mut *self.counts();
+        for token in std::mem::take(&mut counts.accused) {
+            // A record counts at least as much. The former owner had handled a key that is not held.
+            let is_recorded = counts.recorded(&token).is_none_or(|is| is[DIED]);
+            if !is_recorded && is_held(&token) {
+                counts.of.entry(token).or_default()[DIED] = 1;
             }
-            let of = counts.of.iter().filter(|(_, of)| of[DIED] > 0);
-            let died = of.map(|(token, _)| ((token.clone(), DIED), Duration::ZERO));
-            counts.unwritten.extend(died);
         }
-        self.write_again(shared, tenure).await
+        let of = counts.of.iter().filter(|(_, of)| of[DIED] > 0);
+        let died = of.map(|(token, _)| ((token.clone(), DIED), Duration::ZERO));
+        counts.unwritten.extend(died);
+        counts.unwritten.len()
     }
 
     /// Reads the names of the partition's records, and tries until it has them.

@@ -15,9 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::bucket::Bucket;
+use super::handled::delete_handled;
 use super::receive::{PAUSE, delete_consumer, receive};
 use super::tenure::Tenure;
-use super::work::delete_handled;
 use super::{Left, Owned, Shared};
 use crate::ownership::{Action, Input, Member, Revision};
 use crate::{Event, Fence};
@@ -71,7 +71,7 @@ impl Driver {
         while self.drive(leaves).await {
             let wait = self.begin_again();
             tokio::select! {
-                () = sleep(wait) => self.shared.tell(Event::Resumed),
+                () = sleep(wait) => {}
                 Some(leave) = leaves.recv() => {
                     self.leaving = Some((Instant::now(), leave));
                     break;
@@ -144,7 +144,7 @@ impl Driver {
                 self.bucket.store.name
             ),
         });
-        self.member = member(&self.shared);
+        self.member = member(&self.shared).suspended();
         self.shared.config.lease
     }
 
@@ -162,6 +162,10 @@ impl Driver {
             while !sender.is_closed() {
                 if let Err(error) = bucket.watch(&sender).await {
                     tracing::debug!(%error, "the watcher of the bucket ends");
+                    *bucket.trouble() = format!(
+                        "the bucket {} cannot be watched: {error}",
+                        bucket.store.name
+                    );
                 }
                 sleep(PAUSE).await;
             }
@@ -302,7 +306,7 @@ impl Driver {
                 () = tenure.finish() => {}
                 () = limit => {}
             }
-            let mut until = None;
+            let (mut until, mut left) = (None, tenure.attempts.hand_on(&shared));
             loop {
                 // Without the lease no count is written.
                 tokio::select! {
@@ -312,8 +316,10 @@ impl Driver {
                 }
                 let now = shared.lease.until();
                 let is_renewed = until.replace(now).is_some_and(|former| former != now);
+                let before = left;
+                left = tenure.attempts.write_again(&shared, &tenure).await;
                 // The server has replied since the last try: if it stores no counts, it may never do so.
-                if tenure.attempts.hand_on(&shared, &tenure).await || is_renewed {
+                if left == 0 || is_renewed && left >= before {
                     break;
                 }
                 sleep(PAUSE).await;

@@ -15,12 +15,14 @@ pub enum Event {
     /// Another replica has taken the partition over. Deliveries of it that still run carry the
     /// lower epoch.
     Lost(Fence),
-    /// The lease could not be renewed for three quarters of it: no delivery begins.
+    /// The replica has had no lease, or not renewed it, for three quarters of it: no delivery begins. Or the bucket of owners was made
+    /// again, or restored, and it begins anew.
     Suspended {
         /// Why the last write of the lease has failed, as far as it is known.
         reason: String,
     },
-    /// The lease was renewed after all, and nobody has owned the partitions meanwhile.
+    /// The replica has the lease, after it was suspended: deliveries may begin. Nobody has owned its partitions meanwhile, unless they were told
+    /// as [`Lost`](Event::Lost), or the bucket was made again.
     Resumed,
     /// The messages of a partition do not come: its stream or its consumer cannot be used, was deleted or is paused, or the server does
     /// not reply. The replica goes on trying. Or another replica owns the partition and does not renew its lease: the first of those

@@ -14,6 +14,7 @@ pub(crate) mod bucket;
 mod delivery;
 mod driver;
 mod event;
+mod handled;
 mod lease;
 pub(crate) mod load;
 mod marks;
@@ -444,6 +445,11 @@ impl Shared {
         let _ = self.events.send(event.clone());
         tracing::info!(replica = self.replica, %event, "fleet");
         self.series.event(&event);
+    }
+
+    /// The same where a subscriber of tracing, or a recorder, that panics must not keep a message where it is.
+    pub(crate) fn tell_caught(&self, event: Event) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.tell(event)));
     }
 }
 

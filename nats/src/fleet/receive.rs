@@ -38,7 +38,7 @@
 //! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
 //! | look at the consumer before a hand-over (`work`) | [`LIMIT`] | what is handled is looked for |
 //! | write, read or watch the records of ownership (`bucket`) | [`LIMIT`], or a quarter of the lease | again |
-//! | write a count of failures (`attempts`), with the lease only | 2 s | again at the next look, for 2 s each time, and before a hand-over is over, until one fails that has begun with a newer lease than that before; until then this process counts alone |
+//! | write a count of failures (`attempts`), with the lease only | 2 s | again at the next look, for 2 s each time, and before a hand-over is over, until a try stores none that has begun with a newer lease than that before; until then this process counts alone |
 //! | read which keys of a partition have counts (`attempts`) | [`LIMIT`] | again, beside the messages: until then the counts of each key that is delivered are looked for |
 //! | read the counts of one key (`attempts`) | [`MOST`](crate::stream::MOST) | the key again after a second |
 //! | read payloads again, store dead letters (`work`) | [`MOST`](crate::stream::MOST) | again after a second |

@@ -1,12 +1,11 @@
 //! Messages that no `Producer` has published: of another partition, or of no key.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::Subject;
-use tokio::sync;
+use tokio::sync::{self, watch};
 use tokio::time::sleep;
 
 use super::Shared;
@@ -22,6 +21,8 @@ pub(super) struct Strangers {
     replies: Mutex<HashMap<u64, Subject>>,
     /// Held by the one that is written to the dead letters, or was refused a moment ago. There may be many.
     turn: sync::Mutex<()>,
+    /// The last letter was refused: those that wait for their turn give their room back, which keys need.
+    refused: watch::Sender<bool>,
 }
 
 impl Strangers {
@@ -65,8 +66,20 @@ async fn store(
 ) -> bool {
     let (fence, token) = (tenure.fence, subject.rsplit('.').next().unwrap_or_default());
     let mut is_told = false;
+    let Strangers { turn, refused, .. } = &tenure.strangers;
     loop {
-        let _turn = tenure.strangers.turn.lock().await;
+        let is_refused = async {
+            // The sender is in the tenure.
+            let _ = refused.subscribe().wait_for(|is| *is).await;
+        };
+        let _turn = tokio::select! {
+            biased;
+            turn = turn.lock() => turn,
+            () = is_refused => {
+                message.park();
+                turn.lock().await
+            }
+        };
         // Without the lease the message may be another owner's.
         tokio::select! {
             biased;
@@ -89,12 +102,13 @@ async fn store(
         let error = match publish.await {
             Ok(is_there) => {
                 if is_there {
+                    refused.send_replace(false);
                     let stranger = Event::Stranger {
                         subject: subject.to_owned(),
                         sequence: message.sequence,
                         reason: reason.to_owned(),
                     };
-                    tell(shared, stranger);
+                    shared.tell_caught(stranger);
                 }
                 return true;
             }
@@ -104,14 +118,10 @@ async fn store(
         if !is_told {
             is_told = true;
             let (key, reason) = (subject.to_owned(), error.to_string());
-            tell(shared, Event::DeadLetterRefused { key, reason });
+            shared.tell_caught(Event::DeadLetterRefused { key, reason });
         }
         message.park();
+        refused.send_replace(true);
         sleep(PAUSE).await;
     }
-}
-
-/// A subscriber of events, or a recorder, that panics does not keep the message where it is.
-fn tell(shared: &Shared, event: Event) {
-    let _ = catch_unwind(AssertUnwindSafe(|| shared.tell(event)));
 }

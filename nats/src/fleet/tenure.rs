@@ -40,6 +40,8 @@ pub(crate) struct Tenure {
     statistics: Arc<Statistics>,
     /// What its messages wait for, while they do not come.
     doing: Mutex<&'static str>,
+    /// What keys need is not read, and that was told.
+    cannot_read: AtomicBool,
     /// For the messages that are held and not in back-off.
     pub(crate) room: Arc<Room>,
     /// Each message that is held has a clone.
@@ -90,6 +92,7 @@ impl Tenure {
             consumer: Mutex::new(Consumer::new(fence, 1)),
             statistics,
             doing: Mutex::default(),
+            cannot_read: AtomicBool::new(false),
             room: Arc::new(Room::new(window)),
             alive: Arc::new(()),
             attempts: Attempts::default(),
@@ -145,6 +148,19 @@ impl Tenure {
 
     pub(crate) fn doing(&self) -> &'static str {
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A key waits, because what it needs cannot be read. There may be many: told once, until something is read.
+    pub(crate) fn cannot_read(&self, key: &str, what: &str, error: &async_nats::Error) {
+        // Relaxed: a mark.
+        if !self.cannot_read.swap(true, Relaxed) {
+            tracing::warn!(fence = %self.fence, key, what, %error, "keys wait for what cannot be read");
+        }
+    }
+
+    pub(crate) fn reads(&self) {
+        // Relaxed: a mark.
+        self.cannot_read.store(false, Relaxed);
     }
 
     /// The name of the consumer.

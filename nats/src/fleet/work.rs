@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!     in time?        a later message has cut a wait short: the key waits on
+//!     owned?          otherwise the next owner delivers it
 //!     older?          messages that are handled (marks) are acknowledged again
 //!     failing?        it comes behind the keys that have not failed
 //!     suspect?        it may have killed the former owners: it waits for other such keys
@@ -18,10 +19,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::Subject;
-use async_nats::jetstream::stream::RawMessageErrorKind;
 use futures_util::FutureExt;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
 use keyqueue::worker::{IntoVerdict, Outcome, Verdict};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
@@ -30,12 +28,11 @@ use super::Shared;
 use super::acks::Acks;
 use super::attempts::{self, DIED, FAILED};
 use super::delivery::Delivery;
+use super::handled::{drop_older, remove};
 use super::load::{GivenUp, Load};
 use super::pull::BATCH;
-use super::receive::{LIMIT, leader};
 use super::tenure::Tenure;
-use crate::stream::AT_ONCE;
-use crate::{Event, Fence, dead_letter, key as token};
+use crate::{Event, dead_letter, key as token};
 
 /// Between two tries of what only the server can do.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -75,13 +72,16 @@ where
     let name = key.key();
     let token = token::encode(name).expect("it was decoded");
     let tenure = Arc::clone(&job.value().tenure);
+    if tenure.is_lost() {
+        return skip(&shared);
+    }
     drop_older(&shared, name, &mut job);
     let suspect = job.value().suspect;
     let counts = tenure.attempts.of(&shared, tenure.fence, &token);
     let [failures, deaths] = match counts.await {
         Ok(counts) => counts,
         Err(error) => {
-            tracing::debug!(key = name, %error, "the key's failures cannot be read yet");
+            tenure.cannot_read(name, "its failures", &error);
             return Verdict::Ok(Outcome::Later(PAUSE));
         }
     };
@@ -104,10 +104,11 @@ where
     let ready = match fetch(&shared, &mut job).await {
         Ok(ready) => ready,
         Err(error) => {
-            tracing::debug!(key = name, %error, "a message cannot be read again yet");
+            tenure.cannot_read(name, "a message", &error);
             return Verdict::Ok(Outcome::Later(PAUSE));
         }
     };
+    tenure.reads();
     if ready == 0 {
         return Verdict::Ok(Outcome::Done);
     }
@@ -218,27 +219,6 @@ fn skip(shared: &Shared) -> Verdict<String> {
     Verdict::Ok(Outcome::Done)
 }
 
-/// Acknowledges, and drops, the messages that are handled, or older than one that is (N7).
-fn drop_older(shared: &Shared, key: &str, job: &mut Job) {
-    let marks = shared.marks(job.value().tenure.fence);
-    let mut messages = job.value().messages.iter();
-    if !messages.any(|message| marks.covers(key, message)) {
-        return;
-    }
-    let load = job.value_mut();
-    let tenure = Arc::clone(&load.tenure);
-    let before = load.messages.len();
-    load.messages.retain(|message| {
-        let is_older = marks.covers(key, message);
-        if is_older {
-            shared.acks.send(&tenure, message.reply.clone());
-        }
-        !is_older
-    });
-    // An earlier delivery has covered these.
-    load.covered -= before - load.messages.len();
-}
-
 /// Reads the payloads of messages that have none, as many as may come at once, and returns how many of the messages have theirs: the first
 /// ones. A message that is not in the stream any more is dropped: a later one has replaced it.
 async fn fetch(shared: &Shared, job: &mut Job) -> Result<usize, async_nats::Error> {
@@ -321,48 +301,6 @@ async fn settle(
     Verdict::RetryAfter(error, delay)
 }
 
-/// Has the server remove the first messages, which are handled. Acknowledgements of some may not reach their consumer, because it was made again
-/// while the handler ran, or those of older ones may have been lost. All are deleted then before the delivery ends, which a hand-over waits for:
-/// otherwise the next owner would deliver them again (N5), or an older one as the newest (N7).
-async fn remove(
-    shared: &Shared,
-    key: &str,
-    load: &Load,
-    handled: usize,
-    acknowledge: fn(&Acks, &Tenure, Subject) -> bool,
-) {
-    let mut reach = true;
-    for message in &load.messages[..handled] {
-        reach &= acknowledge(&shared.acks, &load.tenure, message.reply.clone());
-    }
-    if !reach && let Err(error) = shared.delete_handled(load.tenure.fence, key).await {
-        // A server that is away keeps the key for the time of one request, not of each.
-        tracing::debug!(%error, "messages that are handled come again");
-    }
-}
-
-/// Deletes what is handled and may not be acknowledged, because acknowledgements were lost with a connection or a leader of the consumer, and has
-/// not come again. Otherwise the next owner would deliver it (N5), and perhaps after what is newer (N7).
-pub(super) async fn delete_handled(shared: &Shared, tenure: &Tenure) {
-    let fence = tenure.fence;
-    let consumer = tenure.consumer_name();
-    let info = timeout(LIMIT, shared.stream(fence).consumer_info(consumer)).await;
-    // Without a reply it may have another leader.
-    if let Ok(Ok(info)) = info
-        && tenure.has_caught_up(leader(info.cluster.as_ref()))
-    {
-        return;
-    }
-    let keys = stream::iter(shared.marks(fence).keys());
-    let deleted = keys
-        .map(|key| async move { shared.delete_handled(fence, &key).await })
-        .buffer_unordered(AT_ONCE)
-        .try_collect::<()>();
-    if let Err(error) = deleted.await {
-        tracing::debug!(%fence, %error, "the next owner may deliver again what is handled");
-    }
-}
-
 /// What follows when the first messages are handled: the key is done, or its other messages are delivered.
 fn rest(mut job: Job, handled: usize) -> Outcome {
     if handled == job.value().messages.len() {
@@ -425,16 +363,17 @@ async fn give_up(
         job.value_mut().park();
         return Verdict::Ok(Outcome::Later(PAUSE));
     }
+    // First, because the run may end while the server is asked to forget the counts.
+    shared.tell_caught(Event::GivenUp {
+        key: key.to_owned(),
+        error: error.clone(),
+        attempts,
+    });
     let counts = &job.value().tenure.attempts;
     tokio::join!(
         counts.forget(shared, fence, token, FAILED),
         counts.forget(shared, fence, token, DIED),
     );
-    shared.tell(Event::GivenUp {
-        key: key.to_owned(),
-        error: error.clone(),
-        attempts,
-    });
     match rest(job, ready) {
         Outcome::Done => Verdict::GiveUp(error),
         more => Verdict::Ok(more),
@@ -442,48 +381,6 @@ async fn give_up(
 }
 
 impl Shared {
-    /// Notes that the first messages of this are handled.
-    fn mark(&self, key: &str, load: &Load, handled: usize) {
-        if let Some(last) = load.messages[..handled].last() {
-            let marks = self.marks(load.tenure.fence);
-            marks.note(key, last.sequence, load.stored);
-        }
-    }
-
-    /// Deletes from its stream what a key's mark covers.
-    async fn delete_handled(&self, fence: Fence, key: &str) -> Result<(), async_nats::Error> {
-        let Some(mark) = self.marks(fence).of(key) else {
-            return Ok(());
-        };
-        let token = token::encode(key).expect("it was decoded");
-        let (stream, subject) = (self.stream(fence), self.config.subject_of("key", &token));
-        let purge = async |sequence: u64| {
-            let purge = stream.purge().filter(&subject);
-            purge.sequence(sequence + 1).await
-        };
-        // If the last one that is handled is there, the stream is the one in which it was: all those before it are handled.
-        if let Ok(last) = stream.get_raw_message(mark.sequence).await
-            && last.subject.as_str() == subject
-            && mark.covers(last.sequence, last.time.unix_timestamp_nanos())
-        {
-            purge(mark.sequence).await?;
-            return Ok(());
-        }
-        loop {
-            // One after the other, because the stream may have been made again: then other messages have these sequences.
-            let first = match stream.get_first_raw_message_by_subject(&subject, 1).await {
-                Ok(first) => first,
-                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-            if !mark.covers(first.sequence, first.time.unix_timestamp_nanos()) {
-                return Ok(());
-            }
-            // It may be gone by now.
-            purge(first.sequence).await?;
-        }
-    }
-
     /// The delay before the next try of a key: doubled with each failure.
     fn backoff(&self, attempt: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));

@@ -73,6 +73,15 @@ impl Member {
         }
     }
 
+    /// The same of a replica that was told as suspended.
+    #[allow(dead_code, reason = "the driver begins again so")]
+    pub(crate) fn suspended(self) -> Member {
+        Member {
+            suspended: true,
+            ..self
+        }
+    }
+
     /// Takes in what has happened, and returns what has to be done, in order.
     ///
     /// `now` must not go back.
@@ -120,9 +129,9 @@ impl Member {
         if self.view.is_complete() && self.requests.idle(&self.session.key()) {
             at(self.session.renew_at);
         }
-        if self.session.renewed.is_some() && !self.suspended {
-            at(self.may_begin_until());
-            if self.stage == Stage::Taking {
+        if !self.suspended {
+            at(self.suspends_at());
+            if self.session.renewed.is_some() && self.stage == Stage::Taking {
                 for (name, since) in self.view.observed() {
                     if self.requests.idle(&Key::Session(name.clone())) {
                         at(since + self.lease);
@@ -137,6 +146,12 @@ impl Member {
     pub(crate) fn may_begin_until(&self) -> Time {
         let renewed = self.session.renewed;
         renewed.map_or(Time::ZERO, |sent| sent + self.lease / 4 * 3)
+    }
+
+    /// When it is suspended: its lease is late, or does not come.
+    fn suspends_at(&self) -> Time {
+        let since = self.session.renewed.unwrap_or(self.session.began);
+        since + self.lease / 4 * 3
     }
 
     /// Whether the record of this replica's session, which is kept until long after the session has ended, is missing, or older than it
@@ -338,7 +353,7 @@ impl Member {
         if in_touch && self.suspended {
             self.suspended = false;
             out.push(Action::Resumed);
-        } else if !in_touch && !self.suspended && self.session.renewed.is_some() {
+        } else if !self.suspended && now >= self.suspends_at() {
             self.suspended = true;
             out.push(Action::Suspended);
         }

@@ -12,6 +12,7 @@ pub(super) struct Session {
     number: u64,
     /// Of the last version of its record that is known.
     pub(super) revision: Revision,
+    pub(super) began: Time,
     /// Of the last renewal that was sent; 0: none.
     pub(super) beat: u64,
     /// Of the last renewal that is known to have been applied.
@@ -33,6 +34,7 @@ impl Session {
             prefix,
             number: 0,
             revision: 0,
+            began: now,
             beat: 0,
             adopted: 0,
             renewed: None,

@@ -36,6 +36,36 @@ fn member() -> Member {
     member
 }
 
+/// N13: a replica that never gets its first lease says so, as one that loses it does.
+#[test]
+fn a_lease_that_does_not_come_is_told_as_one_that_is_late() {
+    let is_told = |actions: Vec<Action>, told: Action| actions.contains(&told);
+    let (late, first) = (LEASE / 4 * 3, Time::from_secs(5));
+    for renewed in [false, true] {
+        let mut member = Member::new("a", "x", 1, LEASE, first);
+        member.step(first, Input::Snapshot);
+        if renewed {
+            member.step(first, wrote(session(), WriteEnd::Written(10)));
+        }
+        let before = first + late - Duration::from_millis(1);
+        assert!(!is_told(
+            member.step(before, Input::Tick),
+            Action::Suspended
+        ));
+        assert!(member.next_tick() <= first + late);
+        for times in [true, false] {
+            let actions = member.step(first + late, Input::Tick);
+            assert_eq!(is_told(actions, Action::Suspended), times, "once");
+        }
+        // The first may have been sent too long ago to count.
+        let resumes = [20, 21].map(|revision| {
+            let end = wrote(session(), WriteEnd::Written(revision));
+            is_told(member.step(first + late, end), Action::Resumed)
+        });
+        assert_eq!(resumes, [renewed, !renewed], "once");
+    }
+}
+
 /// N14: an old copy of the bucket is known, also if its revisions are higher.
 #[test]
 fn what_it_has_not_written_is_of_another_bucket() {

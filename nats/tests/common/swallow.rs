@@ -28,6 +28,8 @@ struct Requests {
     named: Option<&'static str>,
     /// The same of messages for a client.
     deliveries: Option<&'static str>,
+    /// Each whose subject has this in it takes this long.
+    slow: Option<(&'static str, Duration)>,
     /// One whose subject has this in it waits, and what its client sends after it.
     held: Option<&'static str>,
     /// How many were lost by these names.
@@ -101,6 +103,11 @@ impl Swallow {
         self.requests.lock().unwrap().held = held;
     }
 
+    /// Lets each request whose subject has this in it through after this time.
+    pub(crate) fn slow(&self, named: &'static str, time: Duration) {
+        self.requests.lock().unwrap().slow = Some((named, time));
+    }
+
     /// Sends the n-th request to a subject that nobody listens to.
     pub(crate) fn misdirect(&self, nth: usize) {
         self.lose(nth);
@@ -151,6 +158,12 @@ async fn through(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, requests: &Mut
                 is_it && !requests.misdirected
             };
             let is_lost = is_lost || payload > 0 && is_named(requests, is_delivery, words[1]);
+            let slow = requests.lock().unwrap().slow;
+            if let Some((_, time)) =
+                slow.filter(|(named, _)| words.len() > 1 && is_request && words[1].contains(named))
+            {
+                sleep(time).await;
+            }
             while is_request && is_held(requests, words[1]) {
                 sleep(Duration::from_millis(10)).await;
             }
