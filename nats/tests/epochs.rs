@@ -4,11 +4,13 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::future::ready;
+use std::iter;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::jetstream;
 use async_nats::jetstream::message::StreamMessage;
-use keyqueue_nats::{Config, Producer, Verdict, create, repartition};
+use futures_util::{FutureExt, StreamExt};
+use keyqueue_nats::{Config, Event, Producer, Verdict, create, repartition};
 use servers::nats::Server;
 use servers::until;
 use tokio::time::sleep;
@@ -104,6 +106,7 @@ async fn a_clock_that_steps_back(end: End, back: Duration) {
             sleep(config.lease).await;
         }
     }
+    let events = first.as_ref().map(|first| first.fleet.events());
     made_again(&server, &config, back, copy).await;
     let replica = match first {
         Some(first) => {
@@ -115,6 +118,14 @@ async fn a_clock_that_steps_back(end: End, back: Duration) {
     };
     round(&server, &config, &log, 2).await;
     grows(&log, 2);
+    if let Some(mut events) = events {
+        // N13: that, and then that it has a lease again.
+        let told = iter::from_fn(|| events.next().now_or_never().flatten());
+        let told = told.filter(|event| matches!(event, Event::Suspended { .. } | Event::Resumed));
+        let is_it = |event: &Event| matches!(event, Event::Suspended { reason } if reason.contains("made again"));
+        let next = told.skip_while(|event| !is_it(event)).nth(1);
+        assert_eq!(next, Some(Event::Resumed));
+    }
     replica.leave().await;
 }
 

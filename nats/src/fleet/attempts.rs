@@ -33,7 +33,7 @@ use super::Shared;
 use super::bucket::last;
 use super::receive::{Higher, PAUSE};
 use super::tenure::Tenure;
-use crate::stream::{AT_ONCE, MOST};
+use crate::stream::MOST;
 use crate::{Config, Fence, key};
 
 /// How long a count is kept that nobody changes, beside the longest back-off and what the handler has asked for.
@@ -47,6 +47,8 @@ const DEATHS: u32 = 5;
 pub(crate) const FEW: u32 = 8;
 /// How many keys are named at most that come next.
 const MANY: usize = 256;
+/// How many counts are written again together. Few: each of many partitions that are handed over writes that many.
+const TOGETHER: usize = 4;
 /// If the names are used up sooner, the next record has twice as many, otherwise one: those that are not in hand when the process ends are
 /// delivered a few at a time for nothing.
 const QUICK: Duration = Duration::from_millis(250);
@@ -314,7 +316,7 @@ impl Attempts {
             while !tenure.is_lost() && shared.lease.holds() {
                 let some: Vec<_> = {
                     let counts = self.counts();
-                    let some = counts.unwritten.iter().take(AT_ONCE);
+                    let some = counts.unwritten.iter().take(TOGETHER);
                     let count =
                         |token: &String, kind: Kind| counts.of.get(token).map_or(0, |of| of[kind]);
                     some.map(|((token, kind), wait)| {

@@ -33,7 +33,7 @@ pub(super) struct Bucket {
     pub(super) limit: Duration,
     /// The last revision that was written here. The watcher has to show it.
     pub(super) written: AtomicU64,
-    /// Why the last write has failed.
+    /// Why the last write that failed has failed. Before one has: why the bucket cannot be watched.
     pub(super) trouble: Mutex<String>,
 }
 
@@ -73,7 +73,6 @@ impl Bucket {
         Input::Wrote { key, end }
     }
 
-    /// Why the last write that failed has failed.
     pub(super) fn trouble(&self) -> MutexGuard<'_, String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }

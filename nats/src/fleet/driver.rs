@@ -162,10 +162,11 @@ impl Driver {
             while !sender.is_closed() {
                 if let Err(error) = bucket.watch(&sender).await {
                     tracing::debug!(%error, "the watcher of the bucket ends");
-                    *bucket.trouble() = format!(
-                        "the bucket {} cannot be watched: {error}",
-                        bucket.store.name
-                    );
+                    let mut trouble = bucket.trouble();
+                    if trouble.is_empty() {
+                        let name = &bucket.store.name;
+                        *trouble = format!("the bucket {name} cannot be watched: {error}");
+                    }
                 }
                 sleep(PAUSE).await;
             }

@@ -18,7 +18,7 @@ pub enum Event {
     /// The replica has had no lease, or not renewed it, for three quarters of it: no delivery begins. Or the bucket of owners was made
     /// again, or restored, and it begins anew.
     Suspended {
-        /// Why the last write of the lease has failed, as far as it is known.
+        /// Why the last write of the lease has failed, or why there was none, as far as it is known.
         reason: String,
     },
     /// The replica has the lease, after it was suspended: deliveries may begin. Nobody has owned its partitions meanwhile, unless they were told

@@ -5,7 +5,7 @@ use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::Subject;
-use tokio::sync::{self, watch};
+use tokio::sync;
 use tokio::time::sleep;
 
 use super::Shared;
@@ -21,8 +21,6 @@ pub(super) struct Strangers {
     replies: Mutex<HashMap<u64, Subject>>,
     /// Held by the one that is written to the dead letters, or was refused a moment ago. There may be many.
     turn: sync::Mutex<()>,
-    /// The last letter was refused: those that wait for their turn give their room back, which keys need.
-    refused: watch::Sender<bool>,
 }
 
 impl Strangers {
@@ -66,18 +64,16 @@ async fn store(
 ) -> bool {
     let (fence, token) = (tenure.fence, subject.rsplit('.').next().unwrap_or_default());
     let mut is_told = false;
-    let Strangers { turn, refused, .. } = &tenure.strangers;
+    let strangers = &tenure.strangers;
     loop {
-        let is_refused = async {
-            // The sender is in the tenure.
-            let _ = refused.subscribe().wait_for(|is| *is).await;
-        };
-        let _turn = tokio::select! {
-            biased;
-            turn = turn.lock() => turn,
-            () = is_refused => {
-                message.park();
-                turn.lock().await
+        let _turn = match strangers.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => {
+                // It gives back its room, which keys need, unless that many do already.
+                if strangers.replies().len() <= shared.config.window as usize {
+                    message.park();
+                }
+                strangers.turn.lock().await
             }
         };
         // Without the lease the message may be another owner's.
@@ -102,7 +98,6 @@ async fn store(
         let error = match publish.await {
             Ok(is_there) => {
                 if is_there {
-                    refused.send_replace(false);
                     let stranger = Event::Stranger {
                         subject: subject.to_owned(),
                         sequence: message.sequence,
@@ -121,7 +116,6 @@ async fn store(
             shared.tell_caught(Event::DeadLetterRefused { key, reason });
         }
         message.park();
-        refused.send_replace(true);
         sleep(PAUSE).await;
     }
 }

@@ -15,15 +15,18 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_nats::{Statistics, Subject};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 
 use super::attempts::Attempts;
 use super::room::Room;
 use super::stranger::Strangers;
 use crate::{Fence, layout};
 
+const MINUTE: Duration = Duration::from_secs(60);
 /// More deliveries than a replica can run at once.
 const MOST_RUNNING: u32 = 1 << 20;
 
@@ -40,8 +43,8 @@ pub(crate) struct Tenure {
     statistics: Arc<Statistics>,
     /// What its messages wait for, while they do not come.
     doing: Mutex<&'static str>,
-    /// What keys need is not read, and that was told.
-    cannot_read: AtomicBool,
+    /// When it was told that keys wait for what cannot be read.
+    cannot_read: Mutex<Option<Instant>>,
     /// For the messages that are held and not in back-off.
     pub(crate) room: Arc<Room>,
     /// Each message that is held has a clone.
@@ -92,7 +95,7 @@ impl Tenure {
             consumer: Mutex::new(Consumer::new(fence, 1)),
             statistics,
             doing: Mutex::default(),
-            cannot_read: AtomicBool::new(false),
+            cannot_read: Mutex::default(),
             room: Arc::new(Room::new(window)),
             alive: Arc::new(()),
             attempts: Attempts::default(),
@@ -150,17 +153,17 @@ impl Tenure {
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A key waits, because what it needs cannot be read. There may be many: told once, until something is read.
+    /// A key waits, because what it needs cannot be read. There may be many, each second: it is told once a minute.
     pub(crate) fn cannot_read(&self, key: &str, what: &str, error: &async_nats::Error) {
-        // Relaxed: a mark.
-        if !self.cannot_read.swap(true, Relaxed) {
+        let mut told = self
+            .cannot_read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= MINUTE) {
+            *told = Some(Instant::now());
+            drop(told);
             tracing::warn!(fence = %self.fence, key, what, %error, "keys wait for what cannot be read");
         }
-    }
-
-    pub(crate) fn reads(&self) {
-        // Relaxed: a mark.
-        self.cannot_read.store(false, Relaxed);
     }
 
     /// The name of the consumer.

@@ -108,7 +108,6 @@ where
             return Verdict::Ok(Outcome::Later(PAUSE));
         }
     };
-    tenure.reads();
     if ready == 0 {
         return Verdict::Ok(Outcome::Done);
     }
