@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use common::{
-    DONE, Log, Replica, Seen, config, created, drained, for_each_coalesce, letters, logged,
-    messages, payloads, replica, seen, told,
+    DONE, Log, Replica, Seen, Warnings, config, created, drained, for_each_coalesce, letters,
+    logged, messages, payloads, replica, seen, told,
 };
 
 #[tokio::test]
@@ -60,13 +60,7 @@ async fn a_failure_is_a_warning_with_its_error() {
     let Some((server, client, producer)) = created(&config).await else {
         return;
     };
-    let said_in = tempfile::NamedTempFile::new().unwrap();
-    let writer = Arc::new(said_in.reopen().unwrap());
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::WARN)
-        .with_ansi(false)
-        .with_writer(writer);
-    let _heard = tracing::subscriber::set_default(subscriber.finish());
+    let warnings = Warnings::hear();
     producer.add("bad", "state").await.unwrap();
     let log = Log::default();
     let replica = logged(client, &config, "a", &log, |delivery| {
@@ -78,14 +72,10 @@ async fn a_failure_is_a_warning_with_its_error() {
     .await;
     drained(&server, &config).await;
     replica.leave().await;
-    let said = std::fs::read_to_string(said_in.path()).unwrap();
-    let lines: Vec<_> = said
-        .lines()
-        .filter(|line| line.contains("no disk"))
-        .collect();
-    assert_eq!(lines.len(), 1, "{said}");
+    let lines = warnings.with("no disk");
+    assert_eq!(lines.len(), 1);
     for part in ["WARN", r#"key="bad""#, "attempt=1"] {
-        assert!(lines[0].contains(part), "{said}");
+        assert!(lines[0].contains(part), "{part}");
     }
 }
 

@@ -12,7 +12,7 @@ use keyqueue_nats::{Coalesce, Config, Delivery, Verdict};
 
 use servers::until;
 
-use common::{DONE, Log, Swallow, created, drained, keys, logged, one, replica, stored};
+use common::{DONE, Log, Swallow, Warnings, created, drained, keys, logged, one, replica, stored};
 
 /// Publishes this many messages of a key, with a header and a payload of these many bytes. Returns how many the handler has got of them each
 /// time.
@@ -89,13 +89,7 @@ async fn keys_whose_messages_cannot_be_read_again_are_one_warning() {
     let Some((server, _, producer)) = created(&one()).await else {
         return;
     };
-    let said_in = tempfile::NamedTempFile::new().unwrap();
-    let writer = Arc::new(said_in.reopen().unwrap());
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::WARN)
-        .with_ansi(false)
-        .with_writer(writer);
-    let _heard = tracing::subscriber::set_default(subscriber.finish());
+    let warnings = Warnings::hear();
     let (log, proxy) = (Log::default(), Swallow::start(server.url()).await);
     proxy.lose_named(Some("MSG.GET.WORK-1-0"));
     let handler = |delivery: Delivery| {
@@ -110,9 +104,5 @@ async fn keys_whose_messages_cannot_be_read_again_are_one_warning() {
     proxy.lose_named(None);
     drained(&server, &one()).await;
     replica.leave().await;
-    let said = std::fs::read_to_string(said_in.path()).unwrap();
-    let lines = said
-        .lines()
-        .filter(|line| line.contains("what=\"a message\""));
-    assert_eq!(lines.count(), 1, "{said}");
+    assert_eq!(warnings.with("what=\"a message\"").len(), 1);
 }

@@ -8,6 +8,7 @@
 )]
 
 mod swallow;
+mod warnings;
 
 use std::collections::BTreeMap;
 use std::future::{pending, ready};
@@ -28,6 +29,7 @@ use tokio::time::sleep;
 use servers::nats::{Server, messages_of};
 use servers::{Proxy, until};
 pub(crate) use swallow::Swallow;
+pub(crate) use warnings::Warnings;
 
 /// A module with a test for each value of `coalesce`, each of which calls the function of this name.
 macro_rules! for_each_coalesce {
