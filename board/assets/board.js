@@ -21,6 +21,8 @@
   // The last word of the server, and when what is shown was seen; what came since then, and how often.
   let [word, seen, kept, changes] = [Date.now(), Date.now(), null, 0];
   let [events, isLost, asks, over, swapped] = [null, false, false, false, 0];
+  // The stream has brought something; how many in turn have hung and brought nothing; an answer is waited for.
+  let [opened, silent, asking] = [false, 0, false];
 
   const clock = (at) => new Date(at).toISOString().slice(0, 19).replace("T", " ") + " UTC";
   const say = (text, isBad) => {
@@ -74,6 +76,9 @@
   };
 
   const ask = async () => {
+    // One request at a time, if they hang as well.
+    if (asking) return;
+    asking = true;
     const part = live();
     try {
       const wanted = { headers: { accept: "text/x-live" }, cache: "no-store", signal: AbortSignal.timeout(SILENCE) };
@@ -82,8 +87,13 @@
       // A page of somebody else, such as that of a login, is no word of the board.
       if (!response.headers.get("content-type")?.startsWith("text/x-live")) isLost = true;
       // An action may have replaced the page meanwhile.
-      else if (part === live()) came(html);
+      else {
+        // What is between passes answers on, and keeps streams to itself.
+        if (silent > 1) { close(); asks = true; }
+        if (part === live()) came(html);
+      }
     } catch { isLost = true; }
+    asking = false;
   };
   const close = () => { if (events) events.close(); events = null; };
   // A browser has six connections to a server, so a page that nobody sees gives its own back.
@@ -91,9 +101,10 @@
     close();
     if (document.hidden || over || asks || !live()) return;
     word = Date.now();
-    let opened = false;
+    opened = false;
     events = new EventSource(location.href);
-    events.addEventListener("live", (event) => { opened = true; came(JSON.parse(event.data)); });
+    for (const what of ["live", "same", "beat"]) events.addEventListener(what, () => [opened, silent] = [true, 0]);
+    events.addEventListener("live", (event) => came(JSON.parse(event.data)));
     events.addEventListener("same", () => came(null));
     events.addEventListener("beat", () => [word, isLost] = [Date.now(), false]);
     // What the page was about is gone.
@@ -111,10 +122,11 @@
   setInterval(settle, 500);
   setInterval(() => {
     if (document.hidden || over || !live()) return;
-    // A stream that hangs is opened again, which is no word of the server. To ask as well would be one more request that hangs.
+    // A stream that hangs is opened again, which is no word of the server. It may be held up by what is between: that is asked as well.
     const hangs = Date.now() - word > 2 * SILENCE;
     isLost ||= hangs;
-    if (asks || (isLost && events?.readyState !== EventSource.OPEN)) ask();
+    if (hangs && events && !opened) silent += 1;
+    if (asks || isLost) ask();
     if (!asks && (!events || events.readyState === EventSource.CLOSED || hangs)) open();
   }, 5000);
   addEventListener("pagehide", close);

@@ -38,7 +38,18 @@ impl Fields {
 
     fn task(&self, action: Action) -> Result<Task, Problem> {
         let which = || -> Result<Which, Problem> {
-            if !self.get("all").is_empty() {
+            let has_letters = self.0.iter().any(|(name, _)| name == "letter");
+            let is_all = match (self.get("all"), has_letters) {
+                ("", _) => false,
+                ("1", false) => true,
+                (all, _) => {
+                    return Err(Problem::bad(format!(
+                        "`all` must be 1, and without `letter`, but is {:?}",
+                        text::cut(all, 60)
+                    )));
+                }
+            };
+            if is_all {
                 let most = |name| match self.get(name) {
                     "" => Ok(u64::MAX),
                     most => number(name, most),
@@ -54,7 +65,7 @@ impl Fields {
                 letters.map(|(_, id)| letter("letter", id)).collect();
             match ids? {
                 ids if ids.is_empty() => Err(Problem::bad(
-                    "tick the letters that you mean: `letter` must be the id of a dead letter, or `all` set, but both are empty"
+                    "tick the letters that you mean: `letter` must be the id of a dead letter, or `all` be 1, but both are empty"
                         .into(),
                 )),
                 ids => Ok(Which::These(ids)),
@@ -162,8 +173,9 @@ pub(crate) async fn act(
         .into_response(),
         Ok(Came::Done(action, done)) => {
             let said = format!(
-                "{}, {name}: {}",
+                "{}, {}: {}",
                 pages::clock(SystemTime::now()),
+                text::cut(&name, text::IN_TABLE),
                 pages::said(action, &done)
             );
             context.board.say(&context.token.text, said);
@@ -210,26 +222,26 @@ async fn try_to(
     })?;
     let log_refused = {
         let name = name.to_owned();
-        move |who: &str, why: &dyn std::fmt::Display| {
-            tracing::warn!(target: "keyqueue_board", who, action = action.name(), queue = name, "refused: {why}");
+        move |who: &str, subject: &str, why: &dyn std::fmt::Display| {
+            tracing::warn!(target: "keyqueue_board", who, action = action.name(), queue = name, subject, "refused: {why}");
         }
     };
     let checked = csrf::check(context.headers(), fields.get("token"));
     if let Err(why) = checked {
-        log_refused("", &why);
+        log_refused("", "", &why);
         return Err(Problem::forbidden(why));
     }
     let Some(place) = context.board.place(context.kind, name) else {
         return Err(Problem::not_on_board(context.kind, name));
     };
     let Some(who) = context.who(name, action) else {
-        log_refused("", &"not allowed");
+        log_refused("", "", &"not allowed");
         return Err(Problem::forbidden("this is not allowed for you"));
     };
     let mut task = fields.task(action)?;
     // A program may leave it out: it names the queue, whatever process that is in.
     if !fields.get("of").is_empty() && fields.get("of") != place.mark() {
-        log_refused(&who, &Refused::OtherProcess);
+        log_refused(&who, &format!("{task:?}"), &Refused::OtherProcess);
         return Err(Refused::OtherProcess.into());
     }
     if !is_sure && fields.get("sure").is_empty() {
@@ -249,6 +261,7 @@ async fn try_to(
         _ => LONGEST,
     };
     let name = name.to_owned();
+    let subject = format!("{task:?}");
     let work = async move {
         let done = blocking(move || place.act(&task)).await;
         match &done {
@@ -257,8 +270,8 @@ async fn try_to(
                 subject = done.subject, count = done.count, partial = done.is_partial,
                 why = done.why.as_ref().map(tracing::field::display), "done"
             ),
-            Some(Err(refused)) => log_refused(&who, refused),
-            None => log_refused(&who, &"it panicked"),
+            Some(Err(refused)) => log_refused(&who, &subject, refused),
+            None => log_refused(&who, &subject, &"it panicked"),
         }
         done
     };

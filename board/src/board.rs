@@ -379,6 +379,13 @@ impl Entry {
         Some(summary)
     }
 
+    /// What was seen last, however old, and when, unless somebody looks just now.
+    pub(crate) fn last(&self) -> Option<(Instant, Arc<Census>)> {
+        let seen = self.seen.try_lock().ok()?;
+        let (at, _, census) = seen.last.as_ref()?;
+        Some((*at, Arc::clone(census)))
+    }
+
     /// Viewers share a census for as long as that keeps the looks below a share of a processor, and the queue's state is the same.
     fn census(&self, state: &'static str) -> Option<Arc<Census>> {
         let mut seen = lock(&self.seen);

@@ -9,7 +9,7 @@ use keyqueue::{Added, Cursor, KeySnapshot, Listed, State, WorkQueue};
 
 use crate::letters::LetterStore;
 use crate::rows::{Census, First, Keys, Place, Row, Sort, Summary, Wanted, by_number, by_text};
-use crate::shown::Shown;
+use crate::shown::{Shown, has_id, id};
 use crate::source::{Done, KeyId, Refused, Source, Task, Totals};
 use crate::text;
 
@@ -36,10 +36,6 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    fn id(&self, key: &K) -> String {
-        format!("{:016x}", self.ids.hash_one(key))
-    }
-
     fn row(&self, key: &KeySnapshot<'_, K, V>, at: Cursor, most: usize) -> Row {
         let failure = self.failures.as_ref().and_then(|all| all.of(key));
         let value = self
@@ -48,7 +44,7 @@ where
             .and_then(|format| key.with_value(|waits| Some(text::shown(waits?, &**format, most))));
         Row {
             key: text::shown(key.key(), &*self.key, most),
-            id: self.id(key.key()),
+            id: id(&self.ids, key.key(), &*self.key),
             at: at.to_bits(),
             state: name_of(key.state()),
             level: key.level(),
@@ -86,7 +82,8 @@ where
         within: Duration,
         f: impl FnOnce(&KeySnapshot<'_, K, V>, Cursor) -> R,
     ) -> Option<R> {
-        let is_wanted = |key: &&KeySnapshot<'_, K, V>| self.id(key.key()) == wanted.id;
+        let is_wanted =
+            |key: &&KeySnapshot<'_, K, V>| has_id(&self.ids, key.key(), &*self.key, &wanted.id);
         let at = Cursor::from_bits(wanted.at);
         // It was seen on a page of one of these lists that begins there.
         for listed in [
@@ -323,7 +320,7 @@ mod tests {
         let none = shown.census(Duration::ZERO).unwrap();
         assert!(none.is_partial && none.queued == 0);
         // A place from before the table has grown, of a key that is there, and a key that is not.
-        let id = shown.id(&7);
+        let id = id(&shown.ids, &7, &*shown.key);
         let moved = KeyId { id, at: u64::MAX };
         assert!(shown.key(&moved, FIND).is_some() && shown.key(&moved, Duration::ZERO).is_none());
         let all = shown.census(FIND).unwrap();
@@ -368,6 +365,43 @@ mod tests {
             }
         }
         drop(held);
+    }
+
+    /// All keys of a tenant have the same hash, as have all groups.
+    #[derive(Clone, PartialEq, Eq)]
+    struct Coarse(u32);
+
+    impl Hash for Coarse {
+        fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+    }
+
+    #[test] // X5
+    fn an_action_is_of_the_key_or_the_group_that_was_shown_whatever_its_hash_is() {
+        let builder = WorkQueue::builder().group_by(Coarse::clone);
+        let queue = Arc::new(builder.build().unwrap());
+        for key in 0..20 {
+            queue.add_after(Coarse(key), FIND * 100);
+        }
+        let write = |key: &Coarse, f: &mut std::fmt::Formatter<'_>| write!(f, "key {}", key.0);
+        let shown = Shown::new(&queue, write).groups(write);
+        let wanted = Wanted {
+            listed: Listed::Delayed,
+            max: 50,
+            within: FIND,
+            search: String::new(),
+            sort: None,
+            from: 0,
+        };
+        for row in shown.keys(&wanted).unwrap().rows {
+            let (id, at) = (row.id, row.at);
+            let done = shown.act(&Task::RunNow(KeyId { id, at })).unwrap();
+            assert_eq!(done.subject, row.key);
+        }
+        for group in shown.groups.as_ref().unwrap().list(&queue).0 {
+            let done = shown.act(&Task::Hold(group.id, FIND)).unwrap();
+            assert_eq!(done.subject, group.name);
+        }
+        assert_eq!(queue.len(), 20);
     }
 
     #[tokio::test] // X5 S1

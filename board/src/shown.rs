@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use keyqueue::WorkQueue;
 use keyqueue::worker::{DeadLetters, Failures};
+use keyqueue::{GroupCounts, WorkQueue};
 
 use crate::letters::{Kept, LetterStore};
 use crate::rows::Group;
@@ -70,10 +70,15 @@ struct Groups<G> {
     ids: RandomState,
 }
 
-impl<G: Hash> Groups<G> {
-    fn id(&self, group: &G) -> String {
-        format!("{:016x}", self.ids.hash_one(group))
-    }
+/// The id of a key or a group on a page: a hash of it, and one of its text, as `Hash` may be the same for what is not equal.
+pub(crate) fn id<T: Hash>(ids: &RandomState, of: &T, format: &Format<T>) -> String {
+    let text = ids.hash_one(text::shown(of, format, text::WHOLE));
+    format!("{:016x}{text:016x}", ids.hash_one(of))
+}
+
+/// Whether this is the id. Writes the text only if the first half is.
+pub(crate) fn has_id<T: Hash>(ids: &RandomState, of: &T, format: &Format<T>, id: &str) -> bool {
+    id.starts_with(&format!("{:016x}", ids.hash_one(of))) && self::id(ids, of, format) == id
 }
 
 impl<K, V, S, G> GroupsOf<K, V, S> for Groups<G>
@@ -84,7 +89,7 @@ where
         let groups = queue.groups::<G>();
         let rows = groups.iter().take(GROUPS).map(|counts| Group {
             name: text::shown(&counts.group, &*self.format, text::IN_TABLE),
-            id: self.id(&counts.group),
+            id: id(&self.ids, &counts.group, &*self.format),
             queued: counts.queued,
             in_flight: counts.in_flight,
             held_for: counts.held_for,
@@ -94,7 +99,8 @@ where
 
     fn hold(&self, queue: &WorkQueue<K, V, S>, id: &str, hold: Duration) -> Option<String> {
         let groups = queue.groups::<G>();
-        let found = groups.iter().find(|counts| self.id(&counts.group) == id)?;
+        let is_it = |counts: &&GroupCounts<G>| has_id(&self.ids, &counts.group, &*self.format, id);
+        let found = groups.iter().find(is_it)?;
         let is_held = queue.hold_group(&found.group, hold);
         is_held.then(|| text::shown(&found.group, &*self.format, text::IN_TABLE))
     }

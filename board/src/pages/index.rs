@@ -76,6 +76,7 @@ fn line(queue: &Entry, has_time: bool) -> Line {
     let seen = has_time.then(look);
     let panics = matches!(seen, Some(Err(_)));
     let (summary, census) = seen.and_then(Result::ok).flatten().unzip();
+    let census = census.or_else(|| queue.last().map(|(_, census)| census));
     let rate = queue.with_history(|history| history.rate(Instant::now()));
     let rate = rate.filter(|_| census.is_some());
     let summary = summary.or_else(|| queue.summary()).unwrap_or(Summary {
@@ -135,10 +136,16 @@ pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
     let (search, sort) = (&at.params.search, &at.params.sort);
     let (queues, began) = (at.board.queues(), Instant::now());
     let meant = |name: &str| text::finds(search, &text::cut(name, text::WHOLE));
-    let queues = queues.iter().filter(|queue| meant(&queue.name));
-    let mut lines: Vec<_> = queues
+    let mut queues: Vec<_> = queues
+        .into_iter()
+        .filter(|queue| meant(&queue.name))
+        .collect();
+    // If there is no time for all, those come first that nobody has looked at for the longest time.
+    queues.sort_by_key(|queue| queue.last().map(|(at, _)| at));
+    let mut lines: Vec<_> = (queues.iter())
         .map(|queue| line(queue, began.elapsed() < LOOK))
         .collect();
+    lines.sort_by(|a, b| a.summary.name.cmp(&b.summary.name));
     if let Some((.., value)) = QUEUES.iter().find(|(known, ..)| known == sort) {
         let value = |line: &Line| value(line).unwrap_or(-1.0);
         lines.sort_by(|a, b| value(b).total_cmp(&value(a)));
@@ -247,10 +254,12 @@ mod tests {
 
     use axum::http::Request;
 
+    use keyqueue::WorkQueue;
+
     use super::*;
-    use crate::Board;
     use crate::fleet::Partitioned;
     use crate::web::Params;
+    use crate::{Board, Shown};
 
     /// A fleet whose server answers when all are asked.
     struct Meets(Arc<Barrier>);
@@ -293,6 +302,29 @@ mod tests {
         for (is_partial, delayed) in [(false, Some(7)), (true, None)] {
             let line = line_of(Summary::default(), Some(&census(is_partial)), None);
             assert_eq!(line.delayed, delayed);
+        }
+    }
+
+    #[test] // X6
+    fn queues_for_which_there_is_no_time_have_their_turn_and_what_was_seen() {
+        let board = Board::new();
+        let mut held = Vec::new();
+        for name in ["a", "b", "c"] {
+            let queue = Box::leak(Box::new(Arc::new(WorkQueue::from_iter([name]))));
+            held.push(queue.try_get().unwrap());
+            // A look takes all the time that there is for a page.
+            let slow = |key: &&str, f: &mut std::fmt::Formatter<'_>| {
+                thread::sleep(LOOK);
+                f.write_str(key)
+            };
+            board.add(name, Shown::new(queue, slow)).unwrap();
+        }
+        for seen in 1..=3 {
+            let page = view(&context(&board, "/"), "").unwrap();
+            let queues = page.json["queues"].as_array().unwrap();
+            let in_hand = queues.iter().filter(|queue| queue["in_hand"] == 1);
+            assert_eq!(in_hand.count(), seen);
+            assert_eq!(queues[0]["name"], "a");
         }
     }
 

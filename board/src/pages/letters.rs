@@ -155,7 +155,12 @@ fn grouped(at: &Context, errors: &[Errors], count: usize, is_partial: bool) -> M
             } }
             tbody { @for of in errors {
                 tr {
-                    td data-label="Error" { a href={ (list) "search=" (path(&part(&of.error))) } { (foreign(&of.error)) } }
+                    @let part = part(&of.error);
+                    td data-label="Error" {
+                        // All letters have no text at all.
+                        @if part.is_empty() { (foreign(&of.error)) }
+                        @else { a href={ (list) "search=" (path(&part)) } { (foreign(&of.error)) } }
+                    }
                     td.n data-label="Letters" { (of.count) }
                     td.n data-label="Last" { (ago(of.last)) }
                 }

@@ -1,8 +1,14 @@
 //! A board on a real port, with a queue that has something of everything.
 
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::middleware::map_response;
+use axum::response::Response;
+use futures_util::stream::pending;
 use keyqueue::worker::{DeadLetters, Job, Running, Verdict, Workers};
 use keyqueue_board::Shown;
 use tokio::net::TcpListener;
@@ -17,6 +23,8 @@ pub(crate) struct Site {
     pub(crate) server: Server,
     /// While this is locked, the server does not get on with a page that has groups.
     pub(crate) hang: Arc<Mutex<()>>,
+    /// While this is set, what is between the server and the browser passes on that a stream begins, and nothing of it.
+    pub(crate) keeps_streams: Arc<AtomicBool>,
     address: String,
 }
 
@@ -58,7 +66,17 @@ impl Site {
         board.remove("mails");
         let shown = shown.dead_letters(&letters).failures(&site.failures);
         board.add("mails", shown).unwrap();
-        let app = Router::new().nest("/queues", board.router());
+        let keeps_streams = Arc::new(AtomicBool::new(false));
+        let keeps = Arc::clone(&keeps_streams);
+        let between = map_response(async move |response: Response| {
+            let kind = response.headers().get("content-type");
+            let is_stream = kind.is_some_and(|kind| kind == "text/event-stream");
+            match is_stream && keeps.load(Ordering::SeqCst) {
+                true => response.map(|_| Body::from_stream(pending::<Result<Bytes, Infallible>>())),
+                false => response,
+            }
+        });
+        let app = Router::new().nest("/queues", board.router()).layer(between);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}/queues", listener.local_addr().unwrap());
         let listener = listener.into_std().unwrap();
@@ -70,6 +88,7 @@ impl Site {
             workers: Some(workers.unwrap()),
             server: Server(Some(server)),
             hang,
+            keeps_streams,
             address,
         };
         site.queue

@@ -1,6 +1,7 @@
 //! Looking and acting, with and without scripts, and in two browsers at once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use keyqueue::State;
@@ -402,6 +403,21 @@ async fn what_somebody_has_filled_in_and_the_way_back_from_a_question_are_kept()
         .shows("UTC: not done: Drain. The action before")
         .await;
     assert_eq!(site.queue.paused(), Some(true));
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")] // X6
+async fn a_page_is_asked_for_where_streams_begin_and_bring_nothing() {
+    let (_driver, mut site, browser) = start!();
+    site.stop_workers();
+    site.keeps_streams.store(true, Ordering::SeqCst);
+    browser.open(&site.at("/q/mails/keys")).await;
+    site.queue.add("acme/new".into());
+    // It is asked for when the stream has hung for 24 s, and each 5 s when the second one has.
+    browser.shows_within("acme/new", 40).await;
+    browser
+        .shows_within("updated every 5 seconds, as of", 40)
+        .await;
     browser.close().await;
 }
 

@@ -179,6 +179,9 @@ async fn a_bad_request_is_an_error_that_names_the_field_and_the_value() {
         ("action=put_back", "`letter`"),
         ("action=put_back&letter=first", "`letter`"),
         ("action=run_now&at=here", "`at`"),
+        ("action=drop_letter&all=0", "`all`"),
+        ("action=drop_letter&all=False&letter=0", "`all`"),
+        ("action=drop_letter&all=1&letter=0", "`all`"),
     ] {
         let refused = site.post(fields).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{fields:?}");

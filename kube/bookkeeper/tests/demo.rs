@@ -7,7 +7,7 @@ use anyhow::Result;
 use bookkeeper::bank::{Bank, Visit};
 use bookkeeper::demo::{self, Options};
 
-/// K2, K4, K5, K8, K10: it fails if two replicas reconcile an account at once, if a branch has more than its
+/// K2, K4, K8, K10: it fails if two replicas reconcile an account at once, if a branch has more than its
 /// limit, or if anything is not in step in the end. A replica is killed (SIGKILL) in the middle.
 #[tokio::test]
 async fn the_demonstration_comes_into_step() -> Result<()> {

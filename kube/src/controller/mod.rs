@@ -153,7 +153,7 @@ where
     }
 
     /// Creates a controller from a stream of objects, which must be in the store of `reader` when
-    /// the stream yields them. All of them count as changes.
+    /// the stream yields them: those of kube's `applied_objects` are not, in a list. All of them count as changes.
     pub fn for_stream(
         trigger: impl Stream<Item = watcher::Result<K>> + Send + 'static,
         reader: Store<K>,

@@ -135,8 +135,10 @@ where
     /// Sets the back-off of watches that fail. It is then shared by all watches of the controller:
     /// a failure of one delays all, and it begins anew whenever any of them works (K3). By default each
     /// has its own [`DefaultBackoff`](kube_runtime::watcher::DefaultBackoff), which is kube's.
+    /// When it has no more delays, the last one is repeated.
     pub fn trigger_backoff(mut self, backoff: impl Backoff + 'static) -> Self {
-        self.backoff = Some(Box::new(backoff));
+        let last = Duration::from_secs(30);
+        self.backoff = Some(Box::new(Endless { backoff, last }));
         self
     }
 
@@ -286,4 +288,25 @@ async fn terminate() {
 #[cfg(not(unix))]
 async fn terminate() {
     future::pending::<()>().await;
+}
+
+/// A back-off that goes on: a stream ends with its back-off, and the controller with that.
+struct Endless<B> {
+    backoff: B,
+    last: Duration,
+}
+
+impl<B: Backoff> Iterator for Endless<B> {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.last = self.backoff.next().unwrap_or(self.last);
+        Some(self.last)
+    }
+}
+
+impl<B: Backoff> Backoff for Endless<B> {
+    fn reset(&mut self) {
+        self.backoff.reset();
+    }
 }

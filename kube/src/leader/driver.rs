@@ -1,6 +1,8 @@
 //! The task of a candidate: reads and writes the lease.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -28,8 +30,12 @@ pub(super) struct Driver {
     /// The longest time of one try.
     pub(super) request_limit: Duration,
     pub(super) leads_until: watch::Sender<Option<Instant>>,
+    /// As the candidate counts them. Ahead of `leads_until`.
+    pub(super) terms: Arc<AtomicU64>,
     /// When the last write was sent that the server may apply yet, or has applied and not said so.
     pub(super) unconfirmed: Option<Instant>,
+    /// What was traced last: whether this candidate leads, and who holds the lease.
+    pub(super) told: (bool, String),
 }
 
 impl Driver {
@@ -64,17 +70,24 @@ impl Driver {
     }
 
     async fn limited_try(&mut self) {
-        let led = self.leads();
+        // It may have ended since the last try.
+        self.tell();
         match timeout(self.request_limit, self.acquire_or_renew()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "a try failed"),
             Err(_) => tracing::warn!(lease = self.name, "a try took too long"),
         }
-        if led != self.leads() {
+        self.tell();
+    }
+
+    /// Traces whether this candidate leads, if that has changed.
+    fn tell(&mut self) {
+        let leads = self.leads();
+        if leads != std::mem::replace(&mut self.told.0, leads) {
             tracing::info!(
                 lease = self.name,
                 identity = self.identity,
-                leads = !led,
+                leads,
                 "the leader changed"
             );
         }
@@ -91,6 +104,11 @@ impl Driver {
             .candidate
             .observe(Instant::now(), lease.as_ref().map(seen));
         self.leads_until.send_replace(self.candidate.leads_until());
+        let holder = lease.as_ref().map_or("", |lease| seen(lease).holder);
+        if holder != self.told.1 {
+            holder.clone_into(&mut self.told.1);
+            tracing::info!(lease = self.name, holder, "the lease has another holder");
+        }
         if step == Step::Wait {
             return Ok(());
         }
@@ -115,6 +133,8 @@ impl Driver {
         match written {
             Ok(_) => {
                 self.candidate.wrote(sent);
+                // Ordering: Relaxed; the channel orders it.
+                self.terms.store(self.candidate.terms(), Ordering::Relaxed);
                 self.leads_until.send_replace(self.candidate.leads_until());
                 Ok(())
             }

@@ -35,6 +35,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -86,8 +88,8 @@ impl LeaderElection {
         self
     }
 
-    /// Sets for how long after its last renewal a leader leads: longer than the retry period.
-    /// Default: 10 s.
+    /// Sets for how long after its last renewal a leader leads: at least 100 ms, and 1.2 times the retry
+    /// period, as in client-go. Default: 10 s.
     pub fn renew_deadline(mut self, deadline: Duration) -> Self {
         self.renew_deadline = deadline;
         self
@@ -113,9 +115,11 @@ impl LeaderElection {
         self.check()?;
         let (leads_until, receiver) = watch::channel(None);
         let (handle, handles) = mpsc::channel(1);
+        let terms = Arc::new(AtomicU64::new(0));
         let leadership = Leadership {
             identity: self.identity.as_str().into(),
             leads_until: receiver,
+            terms: Arc::clone(&terms),
             handle,
         };
         let (lease_duration, renew_deadline) = (self.lease_duration, self.renew_deadline);
@@ -126,10 +130,12 @@ impl LeaderElection {
             identity: self.identity,
             lease_duration,
             retry_period: self.retry_period,
-            // A try that gets no reply leaves time for another one before the deadline.
+            // A try that gets no reply leaves time for another one before the deadline, if the retry period is short.
             request_limit: renew_deadline / 2,
             leads_until,
+            terms,
             unconfirmed: None,
+            told: (false, String::new()),
         };
         tokio::spawn(driver.run(handles));
         Ok(leadership)
@@ -158,8 +164,13 @@ impl LeaderElection {
             ),
             (
                 "renew_deadline",
-                self.renew_deadline > self.retry_period,
-                "must be longer than `retry_period`",
+                self.retry_period.saturating_mul(6) <= self.renew_deadline.saturating_mul(5),
+                "must be at least 1.2 times `retry_period`",
+            ),
+            (
+                "renew_deadline",
+                self.renew_deadline >= second / 10,
+                "must be at least 100 ms",
             ),
             (
                 "retry_period",
@@ -211,8 +222,9 @@ impl Refused {
 /// reconciliation has ended.
 #[derive(Clone)]
 pub struct Leadership {
-    identity: std::sync::Arc<str>,
+    identity: Arc<str>,
     leads_until: watch::Receiver<Option<Instant>>,
+    terms: Arc<AtomicU64>,
     handle: mpsc::Sender<Infallible>,
 }
 
@@ -229,6 +241,12 @@ impl Leadership {
         self.leads_until
             .borrow()
             .is_some_and(|end| Instant::now() < end)
+    }
+
+    /// Returns a number that is another one if another candidate may have led since the last call.
+    pub(crate) fn terms(&self) -> u64 {
+        // Ordering: Relaxed; `leads_until`, which the caller has looked at, orders it.
+        self.terms.load(Ordering::Relaxed)
     }
 
     /// Waits until this candidate leads, which it may do already.

@@ -48,6 +48,9 @@ pub(super) struct Candidate {
     seen: Option<(String, Instant)>,
     /// There was a lease, ever.
     knows_of_one: bool,
+    /// When it was read last, and this candidate has not written it since.
+    is_anothers: bool,
+    terms: u64,
     leads_until: Option<Instant>,
 }
 
@@ -63,6 +66,8 @@ impl Candidate {
             renew_deadline,
             seen: None,
             knows_of_one: false,
+            is_anothers: false,
+            terms: 0,
             leads_until: None,
         }
     }
@@ -70,6 +75,11 @@ impl Candidate {
     /// Returns until when this candidate leads, if it does.
     pub(super) fn leads_until(&self) -> Option<Instant> {
         self.leads_until
+    }
+
+    /// Returns how many times this candidate has begun to lead when another one may have led before.
+    pub(super) fn terms(&self) -> u64 {
+        self.terms
     }
 
     /// Returns whether a lease that this candidate wrote may not have run out at `now`. `unconfirmed` is when it sent a write that the
@@ -100,6 +110,7 @@ impl Candidate {
             Some(lease) if lease.holder.is_empty() => Duration::ZERO,
             Some(lease) => lease.duration.max(self.lease_duration),
         };
+        self.is_anothers = true;
         self.leads_until = None;
         match now.duration_since(since) >= duration {
             true => Step::Take,
@@ -110,6 +121,7 @@ impl Candidate {
     /// Notes that the lease was written, by a request that was sent at `sent`.
     pub(super) fn wrote(&mut self, sent: Instant) {
         self.leads_until = Some(sent + self.renew_deadline);
+        self.terms += u64::from(std::mem::take(&mut self.is_anothers));
     }
 }
 

@@ -11,6 +11,7 @@
 //! | --- | --- | --- |
 //! | the store is not ready, or another process leads | fills | there are none |
 //! | the lease is lost | keeps its keys, and gets those in flight back | are aborted; the next ones begin when all have ended |
+//! | it is back, and another may have led | gets all objects | begin |
 //! | a graceful shut-down | discards its keys | finish what they hold |
 //! | all sources have ended | is shut down | finish what is queued |
 //! | a forceful shut-down | is dropped | are aborted, and joined if there is a lease to release |
@@ -102,13 +103,14 @@ impl<T> Stream for Results<T> {
     type Item = T;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        let result = ready!(self.unread.poll_recv(context));
-        if result.is_none()
-            && let Some(task) = &mut self.task
-        {
-            // All senders are gone, so the task has ended or is about to.
+        if let Poll::Ready(Some(result)) = self.unread.poll_recv(context) {
+            return Poll::Ready(Some(result));
+        }
+        if let Some(task) = &mut self.task {
             let end = ready!(task.poll_unpin(context));
             self.task = None;
+            // A reconciler that blocks, and was aborted, keeps its sender for longer.
+            self.unread.close();
             if let Err(error) = end
                 && let Ok(panic) = error.try_into_panic()
             {
@@ -116,7 +118,8 @@ impl<T> Stream for Results<T> {
                 resume_unwind(panic);
             }
         }
-        Poll::Ready(result)
+        // What was sent before.
+        self.unread.poll_recv(context)
     }
 }
 
@@ -190,8 +193,10 @@ async fn run<K, F, Fut, P, Ctx>(
                 () = forced.clone() => Ok(()),
             },
             Some(leadership) => {
-                let tidy = || queue::tidy(&queue, &controller.reader, &controller.dyntype);
-                work_while_leading(start, leadership, &queue, tidy, &forced).await
+                let (store, dyntype) = (&controller.reader, &controller.dyntype);
+                let tidy = || queue::tidy(&queue, store, dyntype);
+                let put_all = || queue::put_all(&queue, store, dyntype);
+                work_while_leading(start, leadership, &queue, (tidy, put_all), &forced).await
             }
         };
         if let Err(error) = end {
@@ -339,13 +344,14 @@ async fn work_while_leading<K>(
     start: impl Fn() -> Result<Running<ObjectRef<K>, Cause<K>>, ConfigError>,
     leadership: &Leadership,
     queue: &Queue<K>,
-    tidy: impl Fn(),
+    (tidy, put_all): (impl Fn(), impl Fn()),
     forced: &(impl Future<Output = ()> + Clone),
 ) -> Result<(), ConfigError>
 where
     K: Resource + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
+    let mut terms = None;
     loop {
         tokio::select! {
             biased;
@@ -356,6 +362,11 @@ where
                 tidy();
                 continue;
             }
+        }
+        let now = leadership.terms();
+        // What another leader has left undone is in its queue alone. At first all objects are in this one.
+        if terms.replace(now).is_some_and(|before| before != now) {
+            put_all();
         }
         let running = start()?;
         tokio::select! {

@@ -105,12 +105,20 @@ where
     K: Resource + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
-    let objects = store.state();
-    if queue.is_shutting_down() || queue.len() <= 2 * objects.len() + 1000 {
+    if queue.is_shutting_down() || queue.len() <= 2 * store.len() + 1000 {
         return;
     }
     queue.clear();
-    for object in objects {
+    put_all(queue, store, dyntype);
+}
+
+/// Puts all objects into the queue, at the less urgent level.
+pub(crate) fn put_all<K>(queue: &Queue<K>, store: &Store<K>, dyntype: &K::DynamicType)
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    for object in store.state() {
         let object = ObjectRef::from_obj_with(&*object, dyntype.clone());
         put(queue, Change::of_object(object, Urgency::Background));
     }

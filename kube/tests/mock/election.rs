@@ -94,6 +94,37 @@ async fn a_lease_that_another_has_taken_is_lost() {
     assert_eq!(holder(&server).unwrap(), "one");
 }
 
+/// K7, K10: what another leader has left undone is in no other queue.
+#[tokio::test(start_paused = true)]
+async fn all_objects_are_reconciled_again_if_another_may_have_led() {
+    let (server, probe) = (Server::default(), Probe::new());
+    server.put_all(&["a", "b"]);
+    let leadership = candidate(&server, "one");
+    let controller =
+        Controller::new(server.maps(), Config::default()).leader_election(leadership.clone());
+    let _results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    until(|| probe.begun().len() == 2).await;
+    server.down(true);
+    leadership.lost().await;
+    server.down(false);
+    leadership.acquired().await;
+    settle().await;
+    assert_eq!(probe.begun().len(), 2); // nobody else has led
+    // The write of the candidate is applied, and its reply is lost.
+    for reply in [Duration::ZERO, Duration::from_secs(6)] {
+        let before = probe.begun().len();
+        let spec = json!({"holderIdentity": "two", "leaseDurationSeconds": 15});
+        server.write(LEASES, json!({"metadata": {"name": "books"}, "spec": spec}));
+        leadership.lost().await;
+        server.reply_after(reply);
+        until(|| holder(&server).unwrap() == "one").await;
+        server.reply_after(Duration::ZERO);
+        until(|| probe.begun().len() == before + 2).await;
+        settle().await;
+        assert_eq!(probe.begun().len(), before + 2);
+    }
+}
+
 /// K10
 #[tokio::test(start_paused = true)]
 async fn another_candidate_takes_over_at_the_end_of_the_first() {
@@ -361,7 +392,13 @@ async fn contradictory_settings_are_named() {
     for (field, election) in [
         ("lease_duration", election().lease_duration(seconds(10))),
         ("lease_duration", election().lease_duration(Duration::ZERO)),
-        ("renew_deadline", election().renew_deadline(seconds(2))),
+        ("renew_deadline", election().retry_period(seconds(9))),
+        (
+            "renew_deadline",
+            election()
+                .renew_deadline(Duration::from_millis(99))
+                .retry_period(Duration::from_millis(10)),
+        ),
         ("retry_period", election().retry_period(Duration::ZERO)),
         ("identity", election().identity("")),
         ("name", LeaderElection::new(server.client(), "default", "")),

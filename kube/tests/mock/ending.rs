@@ -1,17 +1,18 @@
 //! How a controller ends.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use keyqueue_kube::{Controller, LeaderElection};
+use keyqueue_kube::{Action, Controller, LeaderElection};
 use kube_runtime::reflector::{self, ObjectRef};
 use kube_runtime::watcher::{Config, Event};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::probe::{Probe, SIGNALS, never, settle, spawn, until, visit};
+use crate::probe::{Failed, Probe, SIGNALS, never, settle, spawn, until, visit};
 use crate::server::{LEASES, Server};
 
 /// K11
@@ -150,18 +151,46 @@ async fn a_panic_of_a_mapper_reaches_the_stream() {
     assert!(end.is_err_and(|end| end.is_panic()));
 }
 
+#[cfg(unix)]
+fn terminate() {
+    let id = std::process::id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-TERM", &id])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// K11: a reconciler that blocks its thread cannot be cancelled.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_second_signal_ends_the_stream_though_a_reconciler_blocks() {
+    type Blocked = (Mutex<std::sync::mpsc::Receiver<()>>, AtomicBool);
+    async fn block(_: Arc<ConfigMap>, blocked: Arc<Blocked>) -> Result<Action, Failed> {
+        blocked.1.store(true, Ordering::SeqCst);
+        // It ends when the test does.
+        let _ = blocked.0.lock().unwrap().recv();
+        Ok(Action::await_change())
+    }
+    let _alone = SIGNALS.lock().await;
+    let server = Server::default();
+    server.put("a");
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = Arc::new((Mutex::new(blocked), AtomicBool::new(false)));
+    let controller = Controller::new(server.maps(), Config::default()).shutdown_on_signal();
+    let results = spawn(controller.run_with_retries(block, Arc::clone(&blocked)));
+    until(|| blocked.1.load(Ordering::SeqCst)).await;
+    terminate();
+    until(|| server.watches() == 0).await;
+    terminate();
+    assert!(results.end().await.is_empty());
+    drop(unblock);
+}
+
 /// K10, K11
 #[cfg(unix)]
 #[tokio::test]
 async fn the_first_signal_shuts_down_gracefully_and_the_second_at_once() {
     let _alone = SIGNALS.lock().await;
-    let terminate = || {
-        let id = std::process::id().to_string();
-        let sent = std::process::Command::new("kill")
-            .args(["-TERM", &id])
-            .status();
-        assert!(sent.unwrap().success());
-    };
     for has_lease in [false, true] {
         let (server, probe) = (Server::default(), Probe::closed());
         server.put("a");

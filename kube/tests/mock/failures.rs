@@ -231,6 +231,38 @@ async fn a_watch_that_fails_is_reported_and_started_again() {
     assert!(results.next().await.unwrap().is_ok());
 }
 
+/// Has one delay.
+struct Once(bool);
+
+impl Iterator for Once {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let is_first = !std::mem::replace(&mut self.0, true);
+        is_first.then_some(Duration::from_millis(1))
+    }
+}
+
+impl Backoff for Once {
+    fn reset(&mut self) {
+        self.0 = false;
+    }
+}
+
+/// K3
+#[tokio::test]
+async fn a_back_off_that_ends_does_not_end_the_controller() {
+    let (server, probe) = (Server::default(), Probe::new());
+    server.put("a");
+    server.fail(4);
+    let controller = Controller::new(server.maps(), Config::default()).trigger_backoff(Once(false));
+    let mut results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    for _ in 0..4 {
+        assert!(results.next().await.unwrap().is_err());
+    }
+    assert!(results.next().await.unwrap().is_ok());
+}
+
 /// K3
 #[tokio::test(start_paused = true)]
 async fn a_watch_whose_list_goes_on_failing_waits_longer() {

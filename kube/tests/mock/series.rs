@@ -5,17 +5,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use keyqueue_kube::{Action, Controller};
+use keyqueue_kube::{Action, Controller, LeaderElection};
 use kube_runtime::watcher::Config;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tracing::Dispatch;
+use serde_json::json;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
+use tracing::{Dispatch, Event};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-use crate::probe::{Failed, settle, spawn};
-use crate::server::Server;
+use crate::probe::{Failed, settle, spawn, until};
+use crate::server::{LEASES, Server};
 
 /// Fails for "fails", and otherwise does what the name says.
 async fn by_name(map: Arc<ConfigMap>, _: Arc<()>) -> Result<Action, Failed> {
@@ -89,6 +90,45 @@ async fn each_reconciliation_has_a_span_with_its_object_and_reason() {
             .all(|span| span["object.reason"] == "object updated"),
         "{spans:?}"
     );
+}
+
+/// K10: also if the lease has run out while nothing was tried.
+#[tokio::test(start_paused = true)]
+async fn a_candidate_says_when_it_leads_no_more_and_who_does() {
+    let says = Says::default();
+    let _other = Dispatch::new(tracing_subscriber::registry().with(LevelFilter::OFF));
+    let subscriber = tracing_subscriber::registry().with(says.clone());
+    let _installed = tracing::subscriber::set_default(subscriber);
+    let said = |field: &str| {
+        let says = says.0.lock().unwrap();
+        let said = says.iter().filter_map(|event| event.get(field).cloned());
+        said.collect::<Vec<_>>()
+    };
+    let server = Server::default();
+    let election = LeaderElection::new(server.client(), "default", "books");
+    let leadership = election.identity("one").start().unwrap();
+    leadership.acquired().await;
+    // Requests fail at once.
+    server.fail(usize::MAX);
+    leadership.lost().await;
+    until(|| said("leads") == ["true", "false"]).await;
+    server.fail(0);
+    until(|| said("leads") == ["true", "false", "true"]).await;
+    let spec = json!({"holderIdentity": "two", "leaseDurationSeconds": 15});
+    server.write(LEASES, json!({"metadata": {"name": "books"}, "spec": spec}));
+    until(|| said("holder").contains(&r#""two""#.to_owned())).await;
+}
+
+/// The fields of events.
+#[derive(Clone, Default)]
+struct Says(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Says {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
 }
 
 /// The fields of the spans named "reconciling object".

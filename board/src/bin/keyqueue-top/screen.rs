@@ -128,7 +128,7 @@ fn table<T>(
     let line = |first: &str, cell: &dyn Fn(&Column<T>) -> String| {
         let cells = columns
             .iter()
-            .map(|column| format!("{:>1$}", cell(column), column.1));
+            .map(|column| format!(" {:>1$}", cell(column), column.1 - 1));
         format!("{first:<name$}{}", cells.collect::<String>())
     };
     to.push(head(line(title, &|(title, ..)| (*title).to_owned())));
@@ -199,6 +199,18 @@ mod tests {
         assert_eq!(printable("a\u{202e}gnp\u{200b}", 9), "a?gnp?");
         assert_eq!(printable("abcd", 4), "abcd");
         assert_eq!(printable("abcde", 4), "abc…");
+    }
+
+    #[test]
+    fn a_number_that_is_longer_than_its_column_is_apart_from_others() {
+        let look = serde_json::json!({"queues": [
+            {"name": "q", "state": "open", "queued": 1, "delayed": 12, "dead_letters": 100_000, "held_for": 10_000.0, "held": []},
+        ], "fleets": []});
+        let look: Look = serde_json::from_value(look).unwrap();
+        let lines = lines("http://localhost", &look, 80);
+        let row = lines.iter().find(|row| row.text.starts_with("q ")).unwrap();
+        let cells: Vec<_> = row.text.split_whitespace().collect();
+        assert_eq!(cells[3..7], ["12", "100000", "10000.0", "s"]);
     }
 
     #[test]
