@@ -1,6 +1,7 @@
 //! A board on a real port, with a queue that has something of everything.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -68,13 +69,13 @@ impl Site {
         board.add("mails", shown).unwrap();
         let keeps_streams = Arc::new(AtomicBool::new(false));
         let keeps = Arc::clone(&keeps_streams);
-        let between = map_response(async move |response: Response| {
+        let between = map_response(move |response: Response| {
             let kind = response.headers().get("content-type");
             let is_stream = kind.is_some_and(|kind| kind == "text/event-stream");
-            match is_stream && keeps.load(Ordering::SeqCst) {
+            ready(match is_stream && keeps.load(Ordering::SeqCst) {
                 true => response.map(|_| Body::from_stream(pending::<Result<Bytes, Infallible>>())),
                 false => response,
-            }
+            })
         });
         let app = Router::new().nest("/queues", board.router()).layer(between);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

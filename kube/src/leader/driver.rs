@@ -70,18 +70,12 @@ impl Driver {
     }
 
     async fn limited_try(&mut self) {
-        // It may have ended since the last try.
-        self.tell();
         match timeout(self.request_limit, self.acquire_or_renew()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "a try failed"),
             Err(_) => tracing::warn!(lease = self.name, "a try took too long"),
         }
-        self.tell();
-    }
-
-    /// Traces whether this candidate leads, if that has changed.
-    fn tell(&mut self) {
+        // Also if it has ended since the last try.
         let leads = self.leads();
         if leads != std::mem::replace(&mut self.told.0, leads) {
             tracing::info!(
