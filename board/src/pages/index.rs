@@ -308,18 +308,28 @@ mod tests {
     #[test] // X6
     fn queues_for_which_there_is_no_time_have_their_turn_and_what_was_seen() {
         let board = Board::new();
-        let mut held = Vec::new();
-        for name in ["a", "b", "c"] {
-            let queue = Box::leak(Box::new(Arc::new(WorkQueue::from_iter([name]))));
-            held.push(queue.try_get().unwrap());
+        let queues = ["a", "b", "c"].map(|name| {
+            let queue = WorkQueue::builder().pausable().build().unwrap();
+            let queue = Arc::new(queue);
+            queue.add(name);
+            let held = queue.try_get().unwrap().into_owned();
             // A look takes all the time that there is for a page.
             let slow = |key: &&str, f: &mut std::fmt::Formatter<'_>| {
                 thread::sleep(LOOK);
                 f.write_str(key)
             };
-            board.add(name, Shown::new(queue, slow)).unwrap();
-        }
+            board.add(name, Shown::new(&queue, slow)).unwrap();
+            (queue, held)
+        });
         for seen in 1..=3 {
+            // What was seen is of another state, so that it is time for another look at each.
+            for (queue, _) in &queues {
+                if seen % 2 == 0 {
+                    queue.pause().unwrap();
+                } else {
+                    queue.resume();
+                }
+            }
             let page = view(&context(&board, "/"), "").unwrap();
             let queues = page.json["queues"].as_array().unwrap();
             let in_hand = queues.iter().filter(|queue| queue["in_hand"] == 1);
