@@ -21,8 +21,8 @@
   // The last word of the server, and when what is shown was seen; what came since then, and how often.
   let [word, seen, kept, changes] = [Date.now(), Date.now(), null, 0];
   let [events, isLost, asks, over, swapped] = [null, false, false, false, 0];
-  // The stream has brought something; how many in turn have hung and brought nothing; an answer is waited for.
-  let [opened, silent, asking] = [false, 0, false];
+  // The stream has brought something; an answer has come since it was opened; one is waited for.
+  let [opened, answered, asking] = [false, false, false];
 
   const clock = (at) => new Date(at).toISOString().slice(0, 19).replace("T", " ") + " UTC";
   const say = (text, isBad) => {
@@ -88,8 +88,7 @@
       if (!response.headers.get("content-type")?.startsWith("text/x-live")) isLost = true;
       // An action may have replaced the page meanwhile.
       else {
-        // What is between passes answers on, and keeps streams to itself.
-        if (silent > 1) { close(); asks = true; }
+        answered = true;
         if (part === live()) came(html);
       }
     } catch { isLost = true; }
@@ -101,9 +100,9 @@
     close();
     if (document.hidden || over || asks || !live()) return;
     word = Date.now();
-    opened = false;
+    [opened, answered] = [false, false];
     events = new EventSource(location.href);
-    for (const what of ["live", "same", "beat"]) events.addEventListener(what, () => [opened, silent] = [true, 0]);
+    for (const what of ["live", "same", "beat"]) events.addEventListener(what, () => opened = true);
     events.addEventListener("live", (event) => came(JSON.parse(event.data)));
     events.addEventListener("same", () => came(null));
     events.addEventListener("beat", () => [word, isLost] = [Date.now(), false]);
@@ -125,7 +124,8 @@
     // A stream that hangs is opened again, which is no word of the server. It may be held up by what is between: that is asked as well.
     const hangs = Date.now() - word > 2 * SILENCE;
     isLost ||= hangs;
-    if (hangs && events && !opened) silent += 1;
+    // What is between passes answers on, and keeps streams to itself.
+    if (hangs && answered && !opened) { close(); asks = true; }
     if (asks || isLost) ask();
     if (!asks && (!events || events.readyState === EventSource.CLOSED || hangs)) open();
   }, 5000);

@@ -85,6 +85,8 @@ pub(crate) struct Entry {
     mark: String,
     last_job: LastJob,
     seen: Mutex<Seen>,
+    /// When the last look began, and what a look has found last. Held by no look.
+    last: Mutex<(Option<Instant>, Option<Arc<Census>>)>,
     history: Mutex<History>,
 }
 
@@ -133,6 +135,7 @@ impl Board {
             mark: place::mark(),
             last_job: LastJob::default(),
             seen: Mutex::default(),
+            last: Mutex::default(),
             history: Mutex::default(),
         };
         names.queues.insert(name, Arc::new(entry));
@@ -379,11 +382,9 @@ impl Entry {
         Some(summary)
     }
 
-    /// What was seen last, however old, and when, unless somebody looks just now.
-    pub(crate) fn last(&self) -> Option<(Instant, Arc<Census>)> {
-        let seen = self.seen.try_lock().ok()?;
-        let (at, _, census) = seen.last.as_ref()?;
-        Some((*at, Arc::clone(census)))
+    /// When the last look began, and what was seen last, however old.
+    pub(crate) fn last(&self) -> (Option<Instant>, Option<Arc<Census>>) {
+        lock(&self.last).clone()
     }
 
     /// Viewers share a census for as long as that keeps the looks below a share of a processor, and the queue's state is the same.
@@ -396,7 +397,9 @@ impl Entry {
         {
             return Some(Arc::clone(census));
         }
+        lock(&self.last).0 = Some(Instant::now());
         let census = Arc::new(self.source.census(ALL)?);
+        lock(&self.last).1 = Some(Arc::clone(&census));
         seen.usual = Some(census.took.min(2 * usual));
         seen.last = Some((Instant::now(), state, Arc::clone(&census)));
         Some(census)

@@ -397,7 +397,9 @@ mod tests {
             let done = shown.act(&Task::RunNow(KeyId { id, at })).unwrap();
             assert_eq!(done.subject, row.key);
         }
-        for group in shown.groups.as_ref().unwrap().list(&queue).0 {
+        let groups = shown.groups.as_ref().unwrap().list(&queue).0;
+        assert_eq!(groups.len(), 20);
+        for group in groups {
             let done = shown.act(&Task::Hold(group.id, FIND)).unwrap();
             assert_eq!(done.subject, group.name);
         }

@@ -112,7 +112,7 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Shows a queue whose keys are written by `key`.
+    /// Shows a queue whose keys are written by `key`: each time in the same way, or a button of an older page does not find its key.
     pub fn new(
         queue: &Arc<WorkQueue<K, V, S>>,
         key: impl Fn(&K, &mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync + 'static,

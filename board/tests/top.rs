@@ -69,6 +69,9 @@ async fn the_numbers_of_a_running_process_are_printed() {
     });
     let gone = Arc::new(WorkQueue::<u8>::new());
     site.board.add("gone", Shown::display(&gone)).unwrap();
+    gone.add_after(1, common::HOUR);
+    // What is seen now is not shown of a queue that is gone.
+    site.get("/queues").await.has("gone");
     drop(gone);
 
     let address = serve(site.app.clone()).await + "/queues";

@@ -76,10 +76,13 @@ fn line(queue: &Entry, has_time: bool) -> Line {
     let seen = has_time.then(look);
     let panics = matches!(seen, Some(Err(_)));
     let (summary, census) = seen.and_then(Result::ok).flatten().unzip();
-    let census = census.or_else(|| queue.last().map(|(_, census)| census));
+    let summary = summary.or_else(|| queue.summary());
+    // Without time, what was seen before. A queue that is gone has nothing.
+    let before = || queue.last().1.filter(|_| !has_time && summary.is_some());
+    let census = census.or_else(before);
     let rate = queue.with_history(|history| history.rate(Instant::now()));
     let rate = rate.filter(|_| census.is_some());
-    let summary = summary.or_else(|| queue.summary()).unwrap_or(Summary {
+    let summary = summary.unwrap_or(Summary {
         name: queue.name.clone(),
         state: Summary::GONE,
         ..Summary::default()
@@ -141,7 +144,7 @@ pub(crate) fn view(at: &Context, _: &str) -> Result<View, Problem> {
         .filter(|queue| meant(&queue.name))
         .collect();
     // If there is no time for all, those come first that nobody has looked at for the longest time.
-    queues.sort_by_key(|queue| queue.last().map(|(at, _)| at));
+    queues.sort_by_cached_key(|queue| queue.last().0);
     let mut lines: Vec<_> = (queues.iter())
         .map(|queue| line(queue, began.elapsed() < LOOK))
         .collect();

@@ -135,7 +135,7 @@ where
     /// Sets the back-off of watches that fail. It is then shared by all watches of the controller:
     /// a failure of one delays all, and it begins anew whenever any of them works (K3). By default each
     /// has its own [`DefaultBackoff`](kube_runtime::watcher::DefaultBackoff), which is kube's.
-    /// When it has no more delays, the last one is repeated.
+    /// When it has no more delays, the last one is repeated, or 30 s if there was none.
     pub fn trigger_backoff(mut self, backoff: impl Backoff + 'static) -> Self {
         let last = Duration::from_secs(30);
         self.backoff = Some(Box::new(Endless { backoff, last }));
@@ -221,9 +221,9 @@ where
 
     /// Reconciles only while this process leads (K10). Watches and the queue are warm all the time.
     /// When the lease is lost, the reconciliations in flight are cancelled, and their objects go
-    /// back to the queue; when it is acquired again, the work goes on with that queue. A reconciler
-    /// that blocks its thread cannot be cancelled: until it returns, nothing else begins here, also
-    /// with the lease.
+    /// back to the queue; when it is acquired again, the work goes on with that queue, and with all
+    /// objects if another process may have led. A reconciler that blocks its thread cannot be cancelled:
+    /// until it returns, nothing else begins here, also with the lease.
     ///
     /// A clone of the handle lets several controllers share a lease. The lease is released when the
     /// last clone is dropped, so after the last reconciliation has ended.

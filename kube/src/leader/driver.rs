@@ -75,7 +75,11 @@ impl Driver {
             Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "a try failed"),
             Err(_) => tracing::warn!(lease = self.name, "a try took too long"),
         }
-        // Also if it has ended since the last try.
+        self.tell();
+    }
+
+    /// Traces whether this candidate leads, if that has changed.
+    fn tell(&mut self) {
         let leads = self.leads();
         if leads != std::mem::replace(&mut self.told.0, leads) {
             tracing::info!(
@@ -126,6 +130,8 @@ impl Driver {
         }
         match written {
             Ok(_) => {
+                // It may have run out since the last write, and begins anew.
+                self.tell();
                 self.candidate.wrote(sent);
                 // Ordering: Relaxed; the channel orders it.
                 self.terms.store(self.candidate.terms(), Ordering::Relaxed);

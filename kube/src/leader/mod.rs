@@ -89,7 +89,7 @@ impl LeaderElection {
     }
 
     /// Sets for how long after its last renewal a leader leads: at least 100 ms, and 1.2 times the retry
-    /// period, as in client-go. Default: 10 s.
+    /// period. Default: 10 s.
     pub fn renew_deadline(mut self, deadline: Duration) -> Self {
         self.renew_deadline = deadline;
         self
@@ -270,9 +270,17 @@ impl Leadership {
     ///
     /// Dropping the future changes nothing.
     pub async fn lost(&self) {
+        self.lost_since(None).await;
+    }
+
+    /// The same, or until another candidate may have led since there were this many [terms](Self::terms).
+    pub(crate) async fn lost_since(&self, terms: Option<u64>) {
         let mut leads_until = self.leads_until.clone();
         loop {
             let end = *leads_until.borrow_and_update();
+            if terms.is_some_and(|terms| terms != self.terms()) {
+                return;
+            }
             let Some(end) = end.filter(|end| Instant::now() < *end) else {
                 return;
             };

@@ -370,7 +370,7 @@ where
         }
         let running = start()?;
         tokio::select! {
-            () = leadership.lost() => running.abort(),
+            () = leadership.lost_since(terms) => running.abort(),
             () = forced.clone() => running.abort(),
             () = nothing_left(queue) => {}
         }

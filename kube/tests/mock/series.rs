@@ -106,14 +106,21 @@ async fn a_candidate_says_when_it_leads_no_more_and_who_does() {
     };
     let server = Server::default();
     let election = LeaderElection::new(server.client(), "default", "books");
-    let leadership = election.identity("one").start().unwrap();
+    let election = election
+        .identity("one")
+        .retry_period(Duration::from_secs(8));
+    let leadership = election.start().unwrap();
     leadership.acquired().await;
+    // One renewal fails. When the next one is sent, the lease has run out.
+    server.fail(1);
+    leadership.lost().await;
+    until(|| said("leads") == ["true", "false", "true"]).await;
     // Requests fail at once.
     server.fail(usize::MAX);
     leadership.lost().await;
-    until(|| said("leads") == ["true", "false"]).await;
+    until(|| said("leads").len() == 4).await;
     server.fail(0);
-    until(|| said("leads") == ["true", "false", "true"]).await;
+    until(|| said("leads").len() == 5).await;
     let spec = json!({"holderIdentity": "two", "leaseDurationSeconds": 15});
     server.write(LEASES, json!({"metadata": {"name": "books"}, "spec": spec}));
     until(|| said("holder").contains(&r#""two""#.to_owned())).await;

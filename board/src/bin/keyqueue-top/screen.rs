@@ -116,6 +116,12 @@ fn table<T>(
     width: usize,
     to: &mut Vec<Row>,
 ) {
+    // A number that is longer takes room from other columns.
+    let longest = |(title, width, cell): &Column<T>| {
+        let cells = of.iter().map(|it| cell(it).chars().count() + 1);
+        (*title, cells.max().unwrap_or(0).max(*width), *cell)
+    };
+    let columns: Vec<Column<T>> = columns.iter().map(longest).collect();
     let mut room = width.saturating_sub(SHORTEST);
     let fits = |(_, width, _): &&Column<T>| {
         let fits = *width <= room;
@@ -128,7 +134,7 @@ fn table<T>(
     let line = |first: &str, cell: &dyn Fn(&Column<T>) -> String| {
         let cells = columns
             .iter()
-            .map(|column| format!(" {:>1$}", cell(column), column.1 - 1));
+            .map(|column| format!("{:>1$}", cell(column), column.1));
         format!("{first:<name$}{}", cells.collect::<String>())
     };
     to.push(head(line(title, &|(title, ..)| (*title).to_owned())));
@@ -207,10 +213,17 @@ mod tests {
             {"name": "q", "state": "open", "queued": 1, "delayed": 12, "dead_letters": 100_000, "held_for": 10_000.0, "held": []},
         ], "fleets": []});
         let look: Look = serde_json::from_value(look).unwrap();
-        let lines = lines("http://localhost", &look, 80);
-        let row = lines.iter().find(|row| row.text.starts_with("q ")).unwrap();
-        let cells: Vec<_> = row.text.split_whitespace().collect();
-        assert_eq!(cells[3..7], ["12", "100000", "10000.0", "s"]);
+        for (width, shown) in [(80, " 12 100000 10000.0 s "), (40, " 12")] {
+            let lines = lines("http://localhost", &look, width);
+            let row = lines.iter().find(|row| row.text.starts_with("q ")).unwrap();
+            let cells: Vec<_> = row.text.split_whitespace().collect();
+            assert!(
+                format!("{} ", cells.join(" ")).contains(shown),
+                "{}",
+                row.text
+            );
+            assert!(row.text.chars().count() <= width, "{}", row.text);
+        }
     }
 
     #[test]
