@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The models of loom-tests, each as a process of its own, as many at once as there are processors: .ci/jobs/loom.sh [long].
 #
-# Thirteen of them take ten seconds or more at their bound of preemptions. By day they have one preemption less, which takes
-# seconds; `long`, for the night, runs these thirteen at their bound. The cfg changes every crate, so that the models have a target
+# Fourteen of them take ten seconds or more at their bound of preemptions. By day they have one preemption less, which takes
+# seconds; `long`, for the night, runs these fourteen at their bound. The cfg changes every crate, so that the models have a target
 # directory of their own.
 source "$(dirname "$0")/../lib.sh"
 
@@ -19,7 +19,8 @@ a_dropped_retry_whose_report_is_cancelled_is_left_once 1
 a_getter_that_lingers_keeps_no_wake_up 1
 a_retry_beside_a_drain_is_delivered_again 1
 messages_are_done_or_left_in_order_beside_a_put_and_an_end 1
-a_batch_is_halved_beside_a_put_and_a_shut_down 1'
+a_batch_is_halved_beside_a_put_and_a_shut_down 1
+a_delay_that_another_thread_has_moved_to_the_wheel_wakes_the_driver 1'
 
 programs=$(cargo test -p keyqueue-loom-tests --release --no-run --message-format json-render-diagnostics |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')

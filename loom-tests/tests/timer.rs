@@ -46,6 +46,26 @@ fn an_earlier_delay_wakes_the_sleeping_driver() {
     });
 }
 
+/// D1. Interleaving: the driver finds nothing due; a delay is registered, and moved to the wheel by another thread; the driver goes to
+/// sleep.
+#[test]
+fn a_delay_that_another_thread_has_moved_to_the_wheel_wakes_the_driver() {
+    let moves: [fn(&Queue); 2] = [Queue::shrink, |queue| _ = queue.fire_due()];
+    for moves in moves {
+        check("register_move_sleep", 2, move || {
+            let (queue, time) = delayed_queue(|builder| builder);
+            queue.add_after(1, HOUR);
+            let adder = spawn_with(&queue, move |queue| {
+                queue.add_after(2, NS);
+                moves(queue);
+                time.advance(MS);
+            });
+            assert_eq!(queue.get().map(|item| *item), Some(2));
+            adder.join().unwrap();
+        });
+    }
+}
+
 /// D9. Interleaving: the driver finds that the delay is not due; the clock is advanced; the driver
 /// goes to sleep.
 #[test]

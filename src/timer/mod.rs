@@ -40,7 +40,9 @@
 //!
 //! `sleeps_until` and the registrations form a pair as in [`crate::wait`]: each side stores,
 //! fences, and loads the other's word. Without the fences, the driver could miss a registration and
-//! sleep past it, while the registering thread misses that the driver sleeps. `cleared` and the
+//! sleep past it, while the registering thread misses that the driver sleeps. What is no registration any more,
+//! because `shrink` or a `fire_due` beside the driver has moved it to the wheel, the driver finds there, under the
+//! mutex, before it sleeps. `cleared` and the
 //! registrations are another such pair, between a caller that delays a key and a shut-down.
 
 mod limits;
@@ -379,7 +381,7 @@ impl<K> Timer<K> {
     }
 
     /// Announces that the driver sleeps until tick `until`, with `sleeper` to wake it. Returns
-    /// false if there are registrations, so that it must not sleep.
+    /// false if there are registrations, or an entry that is due earlier, so that it must not sleep.
     fn prepare_sleep(&self, until: Option<u64>, sleeper: &std::task::Waker) -> bool {
         self.sleeper.register(sleeper);
         // Ordering: Relaxed; ordered by the fence.
@@ -388,11 +390,18 @@ impl<K> Timer<K> {
         // Ordering: SeqCst; pairs with the fence in `register`: see the header.
         fence(Ordering::SeqCst);
         // Ordering: Relaxed; ordered by the fence.
-        let idle = self.registered.load(Ordering::Relaxed) == 0;
+        let mut idle = self.registered.load(Ordering::Relaxed) == 0;
+        idle = idle && !self.is_due_before(until);
         if !idle {
             self.mark_awake();
         }
         idle
+    }
+
+    /// Returns whether the wheel has an entry that is due before tick `until`.
+    fn is_due_before(&self, until: Option<u64>) -> bool {
+        let next = self.wheel.lock().as_ref().and_then(Wheel::next_wake);
+        next.is_some_and(|next| until.is_none_or(|until| next < until))
     }
 
     /// Sleeps until tick `until`, until `look`, or until woken. Returns immediately if there is

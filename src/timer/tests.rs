@@ -165,6 +165,20 @@ fn a_delay_that_is_one_tick_earlier_wakes_the_driver() {
     }
 }
 
+// D1
+#[test]
+fn the_driver_does_not_sleep_past_what_another_thread_has_moved_to_the_wheel() {
+    let timed = Timed::new();
+    assert!(timed.turn().is_empty());
+    timed.delay(1, 5);
+    timed.timer.shrink();
+    for (until, sleeps) in [(None, false), (Some(6), false), (Some(5), true)] {
+        let bell = Bell::default();
+        let is_idle = timed.timer.prepare_sleep(until, &bell.waker());
+        assert_eq!(is_idle, sleeps, "{until:?}");
+    }
+}
+
 // D8
 #[test]
 fn a_delay_beyond_the_end_of_the_clock_comes_up_at_its_end() {
