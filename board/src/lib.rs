@@ -33,7 +33,7 @@
 //!
 //! Nothing, unless a [policy](Board::allow) says who may do what. Then: [each `Action`](Action). An action is a `POST` with
 //! the token of the browser's cookie, so that other sites cannot act, and a `tracing` event with target `keyqueue_board`:
-//! `who`, `action`, `queue`, `subject` (the key as it is shown), `count`, `partial`, `why`; a warning, if it was refused. A request by a name
+//! `who`, `action`, `queue`, `subject` (the key as it is shown), `count`, `partial`, `why`; a warning that says why, if it was refused. A request by a name
 //! that is not in [`Board::hosts`] is refused, unless it is `localhost` or an IP address.
 //!
 //! # What it costs

@@ -351,9 +351,9 @@ impl Builder {
         let has_letters = letters.map_or(!needs_letters, |topic| !topic.is_empty());
         let is_read = letters.is_some_and(|topic| topics.contains(topic));
         let letters = letters.map_or("", String::as_str);
-        let names: HashSet<_> = topics.iter().collect();
+        let distinct: HashSet<_> = topics.iter().collect();
         let has_topics = !topics.is_empty()
-            && names.len() == topics.len()
+            && distinct.len() == topics.len()
             && !topics.iter().any(String::is_empty);
         let every = self.commit_every;
         let check =

@@ -40,10 +40,10 @@
 //!
 //! `sleeps_until` and the registrations form a pair as in [`crate::wait`]: each side stores,
 //! fences, and loads the other's word. Without the fences, the driver could miss a registration and
-//! sleep past it, while the registering thread misses that the driver sleeps. What is no registration any more,
-//! because `shrink` or a `fire_due` beside the driver has moved it to the wheel, the driver finds there, under the
-//! mutex, before it sleeps. `cleared` and the
-//! registrations are another such pair, between a caller that delays a key and a shut-down.
+//! sleep past it, while the registering thread misses that the driver sleeps. `shrink`, or a `fire_due`
+//! beside the driver, may have moved a registration to the wheel: the driver looks there, under the mutex,
+//! before it sleeps. `cleared` and the registrations are another such pair, between a caller that delays a
+//! key and a shut-down.
 
 mod limits;
 mod slot;
@@ -390,8 +390,7 @@ impl<K> Timer<K> {
         // Ordering: SeqCst; pairs with the fence in `register`: see the header.
         fence(Ordering::SeqCst);
         // Ordering: Relaxed; ordered by the fence.
-        let mut idle = self.registered.load(Ordering::Relaxed) == 0;
-        idle = idle && !self.is_due_before(until);
+        let idle = self.registered.load(Ordering::Relaxed) == 0 && !self.is_due_before(until);
         if !idle {
             self.mark_awake();
         }

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use keyqueue_kube::{Action, Controller, LeaderElection, Leadership};
+use keyqueue_kube::{Controller, LeaderElection, Leadership};
 use kube_runtime::reflector::ObjectRef;
 use kube_runtime::watcher::Config;
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::probe::{Failed, Probe, never, settle, spawn, until, version, visit};
+use crate::probe::{Blocked, Probe, block, never, settle, spawn, until, version, visit};
 use crate::server::{LEASES, Server};
 
 fn candidate(server: &Server, identity: &str) -> Leadership {
@@ -175,23 +175,13 @@ async fn the_stream_ends_after_the_release() {
 /// K10: a reconciler that blocks its thread is not cancelled when the stream is dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_lease_of_a_dropped_stream_is_released_after_its_last_reconciliation() {
-    type Blocked = (Mutex<std::sync::mpsc::Receiver<()>>, AtomicBool);
-    async fn block(_: Arc<ConfigMap>, blocked: Arc<Blocked>) -> Result<Action, Failed> {
-        // Ordering: Relaxed; only this value matters.
-        blocked.1.store(true, Ordering::Relaxed);
-        // It ends when the test says so.
-        let _ = blocked.0.lock().unwrap().recv();
-        Ok(Action::await_change())
-    }
     let server = Server::default();
     server.put("a");
-    let (unblock, blocked) = std::sync::mpsc::channel();
-    let blocked = Arc::new((Mutex::new(blocked), AtomicBool::new(false)));
+    let (unblock, blocked) = Blocked::new();
     let controller = Controller::new(server.maps(), Config::default())
         .leader_election(candidate(&server, "one"));
     let results = spawn(controller.run_with_retries(block, Arc::clone(&blocked)));
-    // Ordering: Relaxed; only this value matters.
-    until(|| blocked.1.load(Ordering::Relaxed)).await;
+    until(|| blocked.has_begun()).await;
     results.abort().await;
     until(|| server.watches() == 0).await;
     settle().await;

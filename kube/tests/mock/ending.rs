@@ -1,18 +1,17 @@
 //! How a controller ends.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use keyqueue_kube::{Action, Controller, LeaderElection};
+use keyqueue_kube::{Controller, LeaderElection};
 use kube_runtime::reflector::{self, ObjectRef};
 use kube_runtime::watcher::{Config, Event};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::probe::{Failed, Probe, SIGNALS, never, settle, spawn, until, visit};
+use crate::probe::{Blocked, Probe, SIGNALS, block, never, settle, spawn, until, visit};
 use crate::server::{LEASES, Server};
 
 /// K11
@@ -164,21 +163,13 @@ fn terminate() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_second_signal_ends_the_stream_though_a_reconciler_blocks() {
-    type Blocked = (Mutex<std::sync::mpsc::Receiver<()>>, AtomicBool);
-    async fn block(_: Arc<ConfigMap>, blocked: Arc<Blocked>) -> Result<Action, Failed> {
-        blocked.1.store(true, Ordering::SeqCst);
-        // It ends when the test does.
-        let _ = blocked.0.lock().unwrap().recv();
-        Ok(Action::await_change())
-    }
     let _alone = SIGNALS.lock().await;
     let server = Server::default();
     server.put("a");
-    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
-    let blocked = Arc::new((Mutex::new(blocked), AtomicBool::new(false)));
+    let (unblock, blocked) = Blocked::new();
     let controller = Controller::new(server.maps(), Config::default()).shutdown_on_signal();
     let results = spawn(controller.run_with_retries(block, Arc::clone(&blocked)));
-    until(|| blocked.1.load(Ordering::SeqCst)).await;
+    until(|| blocked.has_begun()).await;
     terminate();
     until(|| server.watches() == 0).await;
     terminate();

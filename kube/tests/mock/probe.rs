@@ -1,6 +1,7 @@
 //! A reconciler that records what it sees, and can be held.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -174,6 +175,34 @@ impl<T> Drop for Results<T> {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// The context of [`block`].
+pub(crate) struct Blocked {
+    end: Mutex<std::sync::mpsc::Receiver<()>>,
+    begun: AtomicBool,
+}
+
+impl Blocked {
+    /// Returns what ends it when it is dropped, too.
+    pub(crate) fn new() -> (std::sync::mpsc::Sender<()>, Arc<Self>) {
+        let (unblock, end) = std::sync::mpsc::channel();
+        let (end, begun) = (Mutex::new(end), AtomicBool::new(false));
+        (unblock, Arc::new(Blocked { end, begun }))
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        // Ordering: Relaxed; only this value matters.
+        self.begun.load(Ordering::Relaxed)
+    }
+}
+
+/// A reconciler that blocks its thread.
+pub(crate) async fn block(_: Arc<ConfigMap>, blocked: Arc<Blocked>) -> Result<Action, Failed> {
+    // Ordering: Relaxed; only this value matters.
+    blocked.begun.store(true, Ordering::Relaxed);
+    let _ = blocked.end.lock().unwrap().recv();
+    Ok(Action::await_change())
 }
 
 /// Waits until `condition` is true.

@@ -9,7 +9,7 @@
 //! each [`CONFIRM`](super::receive::CONFIRM)), because a server that is killed loses what it has written in the last
 //! moments; as long as the consumer has not sent as much as was noted, because it is a new one that sends it again; and as long as the key
 //! is in the queue, because a copy may wait there. The notes outlive the tenure, because this replica may own
-//! the partition again. What they cover and has not come again is deleted before a hand-over is over (`work`).
+//! the partition again. What they cover and has not come again is deleted before a hand-over is over (`handled`).
 //!
 //! That a later message is handled says nothing of an earlier one that has never come. So `receive` takes the messages of a consumer only
 //! as long as none is missing.

@@ -4,7 +4,7 @@
 //!     driver    the ownership protocol: which partitions are ours, and until when (lease)
 //!     receive   one task for each owned partition: its messages (pull), into the queue, as many as there is room for (room)
 //!     queue     keyqueue's: one delivery of a key at a time, messages merged while it waits (load)
-//!     work      one task for each delivery that may run: lease, handler, acknowledgement (acks); what is handled (marks), and
+//!     work      one task for each delivery that may run: lease, handler, acknowledgement (acks); what is handled (handled, marks), and
 //!               how often it has failed (attempts)
 //! ```
 

@@ -36,13 +36,13 @@
 //! | messages (`pull`) | 2 s of silence | another consumer |
 //! | look at the consumer, each [`LOOK`] | 2 s | another consumer |
 //! | confirm acknowledgements (`acks`) | 2 s | at a later look; a hand-over goes on without |
-//! | look at the consumer before a hand-over (`work`) | [`LIMIT`] | what is handled is looked for |
+//! | look at the consumer before a hand-over (`handled`) | [`LIMIT`] | what is handled is looked for |
 //! | write, read or watch the records of ownership (`bucket`) | [`LIMIT`], or a quarter of the lease | again |
 //! | write a count of failures (`attempts`), with the lease only | 2 s | again at the next look, for 2 s each time, and before a hand-over is over, until a try stores none that has begun with a newer lease than that before; until then this process counts alone |
 //! | read which keys of a partition have counts (`attempts`) | [`LIMIT`] | again, beside the messages: until then the counts of each key that is delivered are looked for |
 //! | read the counts of one key (`attempts`) | [`MOST`](crate::stream::MOST) | the key again after a second |
 //! | read payloads again, store dead letters (`work`) | [`MOST`](crate::stream::MOST) | again after a second |
-//! | look for what is handled and was not acknowledged for certain, and delete it (`work`) | [`MOST`](crate::stream::MOST), and 5 s for all of them before a hand-over is over | not again: it comes again with the next consumer |
+//! | look for what is handled and was not acknowledged for certain, and delete it (`handled`) | [`MOST`](crate::stream::MOST), and 5 s for all of them before a hand-over is over | not again: it comes again with the next consumer |
 //! | all others of a membership | [`MOST`](crate::stream::MOST) | as above; `join` asks again for 10 s |
 //!
 //! A partition that has no consumer for [`LOOK`] is told as stalled, whatever the reason is, and so is one that has messages of which
