@@ -85,11 +85,12 @@ pub struct Config {
     /// begun meanwhile. When those have ended, no key is begun any more, and the rest waits until those that were begun meanwhile have ended. Default: 1 min.
     #[serde(with = "humantime_serde")]
     pub max_handover: Duration,
-    /// How many messages a partition takes, at least 1; then adds of other keys of it are refused. The server keeps no delayed
-    /// messages in a stream with a limit, so [`Producer::add_after`](crate::Producer::add_after) is refused.
-    /// Default: no limit.
+    /// How many messages a partition takes, at least 1; then adds to it are refused. With `replicas` 1 and
+    /// [`Coalesce::Server`] a key that has a message there takes another, which replaces it; if there are more servers, they refuse that, too.
+    /// The server keeps no delayed messages in a stream with a limit, so
+    /// [`Producer::add_after`](crate::Producer::add_after) is refused. Default: no limit.
     pub max_messages: Option<u64>,
-    /// How many bytes a partition takes, at least 1; as for `max_messages`. Default: no limit.
+    /// How many bytes a partition takes, at least 1; as for `max_messages`, but a message that is larger than the one that it replaces is refused. Default: no limit.
     pub max_bytes: Option<u64>,
     /// The delay before the first retry of a key, more than 0; doubled with each. Default: 100 ms.
     #[serde(with = "humantime_serde")]

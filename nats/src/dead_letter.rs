@@ -8,8 +8,8 @@
 //! [`key`] returns it.
 //!
 //! The stream has no limit, and nobody but you deletes from it. [`list()`], [`put_back`] and [`drop_letter`] are for a page or a
-//! tool that looks at it now and then. A program that handles each letter once makes a consumer. This one prints each dead
-//! letter, adds its key again, and then deletes the letter:
+//! tool that looks at it now and then. A program that handles each letter once makes a consumer. This one prints up to 100 dead
+//! letters, adds the key of each again, and then deletes the letter. One without a key, of a message that no producer has sent, it leaves there:
 //!
 //! ```no_run
 //! use async_nats::jetstream::{self, consumer::pull};
@@ -25,16 +25,17 @@
 //! let stream = jetstream::new(client).get_stream("WORK-dead").await?;
 //! let reader = pull::Config { durable_name: Some("reader".into()), ..Default::default() };
 //! let consumer = stream.get_or_create_consumer("reader", reader).await?;
-//! let mut letters = consumer.fetch().max_messages(100).messages().await?; // ends when there are no more
+//! let mut letters = consumer.fetch().max_messages(100).messages().await?; // ends also when there are no more
 //! while let Some(letter) = letters.next().await {
 //!     let letter = letter?;
-//!     let headers = letter.headers.as_ref().ok_or("a message that no replica has sent")?;
-//!     let key = dead_letter::key(headers).ok_or("a message that no replica has sent")?;
+//!     let headers = letter.headers.clone().unwrap_or_default();
 //!     let error = headers.get(dead_letter::ERROR).map_or("", |error| error.as_str());
-//!     println!("{key}: {error}");
-//!     producer.add(&key, letter.payload.clone()).await?;
+//!     println!("{}: {error}", letter.info()?.stream_sequence);
+//!     if let Some(key) = dead_letter::key(&headers) {
+//!         producer.add(&key, letter.payload.clone()).await?;
+//!         stream.delete_message(letter.info()?.stream_sequence).await?; // before `ack`: nobody sees it again
+//!     }
 //!     letter.ack().await?;
-//!     stream.delete_message(letter.info()?.stream_sequence).await?;
 //! }
 //! # Ok(())
 //! # }

@@ -126,7 +126,9 @@ fn left(due: SystemTime) -> Duration {
 fn due(now: SystemTime, delay: Duration) -> Option<String> {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let due = since.checked_add(delay)?;
-    let seconds = due.as_secs() + u64::from(due.subsec_nanos() > 0);
+    let seconds = due
+        .as_secs()
+        .checked_add(u64::from(due.subsec_nanos() > 0))?;
     let due = OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()?;
     due.format(&Rfc3339).ok()
 }
@@ -150,6 +152,8 @@ mod tests {
         assert_eq!(due(at(500_000_000), delay).unwrap(), "2026-01-01T00:00:02Z");
         assert_eq!(due(at(500_000_001), delay).unwrap(), "2026-01-01T00:00:03Z");
         assert_eq!(due(at(0), Duration::MAX), None);
+        let last = Duration::MAX.saturating_sub(Duration::from_secs(1_767_225_600));
+        assert_eq!(due(at(0), last), None);
         assert_eq!(
             due(at(0), Duration::from_secs(8000 * 365 * 24 * 3600)),
             None

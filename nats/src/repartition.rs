@@ -12,16 +12,16 @@
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::kv::Store;
-use async_nats::jetstream::message::Message;
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
+use async_nats::jetstream::{self, Context, ErrorCode};
+use futures_util::TryStreamExt;
 use tokio::time::sleep;
 
 use crate::fleet::attempts::epoch_of;
-use crate::fleet::bucket::replace;
+use crate::fleet::bucket::{last, replace};
 use crate::layout::Layout;
-use crate::scan::scan;
 use crate::stream;
 use crate::{Config, Error};
 
@@ -38,7 +38,8 @@ const QUIET: Duration = Duration::from_secs(1);
 /// 2. It waits until the replicas, which have the old number, have handled what is in the old streams, delayed messages included.
 ///    [`Fleet::join`](crate::Fleet::join) with the new number is [`Error::Mismatch`] until then. A key that always fails without
 ///    [`Config::max_retries`], or that always asks for a later delivery, keeps it waiting forever.
-/// 3. It deletes the old streams. Replicas with the old number receive nothing more, and are to be ended; those with the new number may join.
+/// 3. It deletes the old streams. Replicas with the old number receive nothing more, and are to be ended; those with the new number may join. One that
+///    is not ended goes on after a change back, when that has ended.
 ///
 /// So: call this, then start producers with the new configuration and end the old ones; when it returns, start the replicas anew. If the fleet has
 /// this number already, it returns at once.
@@ -158,7 +159,7 @@ async fn change(
             return Ok(());
         }
     }
-    note_epochs(counts, new).await?;
+    note_epochs(counts, [old, new]).await?;
     let done = Layout {
         now: new.partitions,
         next: None,
@@ -200,10 +201,32 @@ async fn lets_take(
     if config.subjects == wanted.subjects {
         return Ok(false);
     }
+    if open {
+        delete_consumers(&stream).await?;
+    }
     config.subjects = wanted.subjects;
     let updated = context.update_stream(config).await;
     let doing = format!("opening or closing the stream {}", wanted.name);
     updated.map(|_| true).map_err(Error::server(doing))
+}
+
+/// Deletes the consumers of a stream that a former change has left. By them replicas that were not ended would receive what is in the stream before
+/// the other number's streams are drained.
+async fn delete_consumers(stream: &Stream) -> Result<(), Error> {
+    let doing = format!(
+        "deleting the consumers of the stream {}",
+        stream.cached_info().config.name
+    );
+    let is_gone = |kind| matches!(kind, ConsumerErrorKind::JetStream(error) if error.error_code() == ErrorCode::CONSUMER_NOT_FOUND);
+    let names = stream.consumer_names().try_collect::<Vec<String>>().await;
+    for name in names.map_err(Error::server(doing.clone()))? {
+        if let Err(error) = stream.delete_consumer(&name).await
+            && !is_gone(error.kind())
+        {
+            return Err(Error::server(doing)(error));
+        }
+    }
+    Ok(())
 }
 
 /// How many messages a stream has, and the sequence of the last one that it has had.
@@ -217,21 +240,27 @@ async fn state_of(context: &Context, name: &str) -> Result<[u64; 2], Error> {
 
 /// Notes the highest epoch that any partition has had as that of each new partition: a key goes from one to another, and its fences
 /// only grow, also if the bucket of owners was made again with lower revisions (N14).
-async fn note_epochs(counts: &Store, config: &Config) -> Result<(), Error> {
+async fn note_epochs(counts: &Store, [old, new]: [&Config; 2]) -> Result<(), Error> {
     let doing = || format!("noting epochs in the bucket {}", counts.name);
-    let all = format!("{}*.e.*", counts.prefix);
-    let found = scan(&counts.stream, all, DeliverPolicy::All, usize::MAX).await;
-    let found = found.map_err(Error::server(doing()))?.messages;
-    let epoch = |record: &Message| std::str::from_utf8(&record.payload).ok()?.parse().ok();
-    let highest: u64 = found.iter().filter_map(epoch).max().unwrap_or(0);
-    for partition in 0..config.partitions {
-        let key = epoch_of(config, partition);
-        let subject = format!("{}{key}", counts.prefix);
-        let there = found.iter().find(|record| *record.subject == *subject);
-        let revision = there.map(|record| record.info().map(|info| info.stream_sequence));
-        let revision = revision.transpose().map_err(Error::server(doing()))?;
+    let (mut highest, mut revisions) = (0, Vec::new());
+    for config in [old, new] {
+        revisions.clear();
+        for partition in 0..config.partitions {
+            let subject = format!("{}{}", counts.prefix, epoch_of(config, partition));
+            // A follower may lack it.
+            let record = last(&counts.stream, &subject).await;
+            let record = record.map_err(Error::server(doing()))?;
+            let epoch = |record: &StreamMessage| -> Option<u64> {
+                std::str::from_utf8(&record.payload).ok()?.parse().ok()
+            };
+            highest = highest.max(record.as_ref().and_then(epoch).unwrap_or(0));
+            revisions.push(record.map_or(0, |record| record.sequence));
+        }
+    }
+    for (partition, revision) in (0..).zip(revisions) {
         // If another process has written it, it has ended the change, and there may be owners.
-        let write = replace(counts, &key, highest.to_string(), revision.unwrap_or(0));
+        let key = epoch_of(new, partition);
+        let write = replace(counts, &key, highest.to_string(), revision);
         write.await.map_err(Error::server(doing()))?;
     }
     Ok(())

@@ -16,7 +16,8 @@ use servers::until;
 use tokio::time::sleep;
 
 use common::{
-    DONE, Log, Replica, Swallow, config, count, created, drained, keys, logged, one, seen, stored,
+    DONE, Log, Replica, Swallow, config, count, created, drained, keys, logged, one, payloads,
+    seen, stored,
 };
 
 const KEYS: usize = 40;
@@ -229,6 +230,52 @@ async fn the_number_of_partitions_is_changed_after_the_bucket_was_made_again() {
     round(&server, &new, &log, 3).await;
     grows(&log, 3);
     replica.leave().await;
+}
+
+/// N1, N14: a replica that was not ended goes on after a change of the number and one back: not before what the other number's replicas have
+/// left is handled, and with epochs above theirs.
+#[tokio::test]
+async fn a_replica_stays_while_the_number_is_changed_and_back() {
+    let old = config();
+    let new = Config {
+        partitions: 7,
+        ..old.clone()
+    };
+    let Some((server, client, _)) = created(&old).await else {
+        return;
+    };
+    let log = Log::default();
+    let stays = Replica::logging(&server, &old, "a", &log).await;
+    round(&server, &old, &log, 1).await;
+    repartition(&client, &new).await.unwrap();
+    let between = Replica::logging(&server, &new, "b", &log).await;
+    round(&server, &new, &log, 2).await;
+    between.leave().await;
+    let producer = Producer::new(client.clone(), &new).unwrap();
+    stored(&producer, keys("key", KEYS).map(|(key, _)| (key, "first"))).await;
+    let back = tokio::spawn({
+        let (client, old) = (client.clone(), old.clone());
+        async move { repartition(&client, &old).await }
+    });
+    let producer = Producer::new(client.clone(), &old).unwrap();
+    let producer = producer.patience(Duration::from_secs(5));
+    stored(&producer, keys("key", KEYS).map(|(key, _)| (key, "second"))).await;
+    // Several tries of the replica that stays.
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        count(&log, "key-"),
+        2 * KEYS,
+        "before the streams are drained"
+    );
+    let between = Replica::logging(&server, &new, "c", &log).await;
+    back.await.unwrap().unwrap();
+    drained(&server, &old).await;
+    for (key, payloads) in payloads(&log) {
+        assert_eq!(payloads, ["", "", "first", "second"], "{key}");
+    }
+    grows(&log, 4);
+    between.running.abort();
+    stays.leave().await;
 }
 
 /// Thousands of failures in a second, which are counted on the server, are more records than the milliseconds that they take.

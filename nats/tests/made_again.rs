@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::jetstream;
-use keyqueue_nats::{Config, Event, Outcome, Verdict, create};
+use keyqueue_nats::{Config, Event, Outcome, Verdict, create, dead_letter};
 use servers::until;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -105,6 +105,35 @@ async fn dead_letters_of_a_stream_made_again_are_kept() {
     let context = jetstream::new(client);
     let dead = context.get_stream("WORK-dead").await.unwrap();
     assert_eq!(dead.cached_info().state.messages, 2);
+}
+
+/// N6: a message of no producer in a stream that was made again is not taken for one that is held from the former stream.
+#[tokio::test]
+async fn a_stranger_in_a_stream_made_again_is_a_letter() {
+    let config = letters();
+    let Some((server, client, _)) = created(&config).await else {
+        return;
+    };
+    let context = jetstream::new(client.clone());
+    context.delete_stream("WORK-dead").await.unwrap();
+    let replica = Replica::logging(&server, &config, "a", &Log::default()).await;
+    let mut events = replica.fleet.events();
+    let publish = async || {
+        let stored = context.publish("work.1.0.in.no/key", "".into()).await;
+        stored.unwrap().await.unwrap()
+    };
+    let first = publish().await.sequence;
+    told(&mut events, |event| match event {
+        Event::DeadLetterRefused { .. } => Some(()),
+        _ => None,
+    })
+    .await;
+    made_again(&client, &config).await;
+    assert_eq!(publish().await.sequence, first);
+    drained(&server, &config).await;
+    let letters = dead_letter::count(&client, &config).await.unwrap();
+    assert_eq!(letters, Some(1));
+    replica.leave().await;
 }
 
 /// A replica that waits to begin again leaves in time.

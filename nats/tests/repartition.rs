@@ -4,6 +4,7 @@ mod common;
 
 use std::time::Duration;
 
+use async_nats::jetstream::consumer::pull;
 use async_nats::jetstream::{self, Context};
 use keyqueue_nats::{Coalesce, Config, Error, Fleet, Producer, create, repartition};
 use servers::Proxy;
@@ -429,7 +430,7 @@ async fn the_streams_of_others_are_left_alone() {
     }
 }
 
-/// N6: a message that a server stores even later is told, and is handled after a change back.
+/// N6, N1: a message that a server stores even later is told, and is handled after a change back.
 #[tokio::test]
 async fn a_message_is_stored_after_the_change() {
     let (old, new) = (with(2), with(3));
@@ -446,7 +447,12 @@ async fn a_message_is_stored_after_the_change() {
     stored_late.unwrap().await.unwrap();
     let left = repartition(&client, &new).await.unwrap_err().to_string();
     assert!(left.contains("WORK-2-0"), "{left}");
+    let left = context.get_stream("WORK-2-0").await.unwrap();
+    // Of a replica that was not ended.
+    left.create_consumer(pull::Config::default()).await.unwrap();
     repartition(&client, &old).await.unwrap();
+    let consumers = left.get_info().await.unwrap().state.consumer_count;
+    assert_eq!(consumers, 0, "it would receive too early");
     assert_eq!(messages(&server, &old).await, 1);
     create(&client, &old).await.unwrap();
     stored(&producer, keys("key", 20)).await;

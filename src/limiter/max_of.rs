@@ -8,6 +8,9 @@ use super::RateLimiter;
 /// Every call reaches every child. [`num_requeues`](RateLimiter::num_requeues) returns the largest
 /// of their counts. Without children, every delay is zero.
 ///
+/// A child that counts failures forgets a key that waits for longer than it remembers, also if the delay is another child's: beside
+/// a [`Bucket`](super::Bucket), let it [`remember_for`](super::PerKeyLimiter::remember_for) longer.
+///
 /// # Examples
 ///
 /// ```

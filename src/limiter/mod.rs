@@ -214,6 +214,8 @@ impl<K: ?Sized> RateLimiter<K> for NoLimit {
 /// The bucket's reservations queue up: ten thousand simultaneous failures are spread over a quarter
 /// of an hour. If you only need per-key back-off, use [`ItemExponentialFailure`] alone.
 ///
+/// The failures of a key are forgotten a day after its last one; client-go keeps them until `forget`.
+///
 /// # Examples
 ///
 /// ```
@@ -243,7 +245,9 @@ pub fn default_controller<K: Hash + ?Sized + 'static>() -> MaxOf<K> {
 #[must_use]
 pub fn default_controller_with_clock<K: Hash + ?Sized + 'static>(clock: Clock) -> MaxOf<K> {
     let bucket = Bucket::new(10.0, 100).expect("these are in range");
-    let exponential: Box<dyn RateLimiter<K>> = Box::new(usual_backoff(clock.clone()));
+    // The bucket's delay has no end, and a key that waits for it counts as idle.
+    let exponential = usual_backoff(clock.clone()).remember_for(Duration::from_secs(24 * 3600));
+    let exponential: Box<dyn RateLimiter<K>> = Box::new(exponential);
     MaxOf::new([exponential, Box::new(bucket.with_clock(clock))])
 }
 

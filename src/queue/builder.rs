@@ -194,7 +194,7 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// Reports to `recorder` instead of the one that is installed for the process. Has no effect on
-    /// a queue without a name.
+    /// a queue without a name. Without it, what is counted before one is installed is never reported.
     ///
     /// The drop of a queue waits for the end of a report about it. So a recorder deadlocks if it drops the queue that
     /// reports to it, or calls [`report_all`](crate::metrics::report_all) (S15).

@@ -190,8 +190,20 @@ fn the_default_controller_limiter_is_exponential_and_a_bucket() {
     }
     assert_eq!(limiter.when("101st"), ms(100));
     assert_eq!(limiter.when("102nd"), ms(200));
-    mock.advance(secs(2001));
+    mock.advance(secs(24 * 3600));
+    assert_eq!(limiter.num_requeues("key"), 20);
+    mock.advance(secs(1));
     assert_eq!(limiter.when("key"), ms(5));
+}
+
+#[test] // L8
+fn the_default_controller_limiter_keeps_the_failures_of_an_outage() {
+    let (clock, mock) = Clock::mock();
+    let limiter = default_controller_with_clock::<u32>(clock);
+    let last = (0..25_000).map(|key| limiter.when(&key)).last();
+    assert_eq!(last, Some(secs(2490)));
+    mock.advance(secs(2490));
+    assert_eq!(limiter.num_requeues(&24_999), 1);
 }
 
 /// Refused, naming the field and the value, and with both in the message.

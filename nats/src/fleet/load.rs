@@ -24,7 +24,7 @@ use crate::Coalesce;
 pub struct Message {
     /// What the producer has passed to [`Producer::add`](crate::Producer::add).
     pub payload: Bytes,
-    /// The headers: at least the message's id, if a [`Producer`](crate::Producer) has sent it.
+    /// The headers: at least the message's id, if a [`Producer`](crate::Producer) has sent it without a delay.
     pub headers: Option<Arc<HeaderMap>>,
     /// The message's sequence in the stream: what [`Producer::add`](crate::Producer::add) returned
     /// for it, unless it was delayed.

@@ -111,7 +111,9 @@ pub(crate) struct Shared {
     pub(crate) client: Client,
     /// Of the partitions.
     streams: Vec<Stream>,
-    /// The bucket of what outlives the owners.
+    /// The bucket of owners.
+    owners: Store,
+    /// That of what outlives them.
     counts: Store,
     /// What is handled, of each partition.
     marks: Vec<Marks>,
@@ -163,7 +165,7 @@ impl Fleet {
     pub async fn join(client: Client, config: Config, replica: &str) -> Result<Fleet, Error> {
         config.check()?;
         config::check_token("replica", replica)?;
-        let (context, streams, [store, counts]) = stream::open(&client, &config).await?;
+        let (context, streams, [owners, counts]) = stream::open(&client, &config).await?;
         let (acks, outbox) = Acks::new();
         let series = Arc::new(Series::new(&config.stream, config.partitions));
         let merge = {
@@ -183,7 +185,7 @@ impl Fleet {
         let (leave, leaves) = mpsc::channel(1);
         let bucket = Bucket {
             context: context.clone(),
-            store,
+            store: owners.clone(),
             partitions: config.partitions,
             limit: LIMIT.min(config.lease / 4),
             written: AtomicU64::new(0),
@@ -195,6 +197,7 @@ impl Fleet {
                 replica: replica.to_owned(),
                 client,
                 streams,
+                owners,
                 counts,
                 marks: (0..config.partitions).map(|_| Marks::default()).collect(),
                 memory: Arc::new(Room::new(

@@ -31,7 +31,7 @@
 //! | request | limit | then |
 //! | --- | --- | --- |
 //! | create, list, look up or delete consumers; look up the stream, and what a former owner had in hand (`attempts`) | [`LIMIT`] | told, and all of it again after [`PAUSE`] |
-//! | note the epoch (`attempts`) | [`LIMIT`] | the same |
+//! | read the number of partitions (`layout`), note the epoch (`attempts`) | [`LIMIT`] | the same |
 //! | move the consumer, and look at it | [`PAUSE`] | again, for 3 s; then it is used where it is |
 //! | messages (`pull`) | 2 s of silence | another consumer |
 //! | look at the consumer, each [`LOOK`] | 2 s | another consumer |
@@ -70,7 +70,8 @@ use super::room::Held;
 use super::stranger::refuse;
 use super::tenure::Tenure;
 use super::work::{FAILING, HEALTHY};
-use crate::{key, layout};
+use crate::key;
+use crate::layout::{self, Layout};
 
 /// Between two tries after an error of the server.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
@@ -164,8 +165,8 @@ pub(super) struct Higher(pub(super) u64);
 /// What the owner of a partition has found when it took the partition.
 #[derive(Default)]
 struct Taken {
-    /// Its epoch is noted.
-    is_noted: bool,
+    /// The layout under which its epoch was noted. 0: it was not.
+    noted: u64,
     /// The last sequence in the stream when this owner has taken over from one that has not handed over, and had received something: that
     /// one may have died of a message up to there, or of one that such a message has replaced.
     suspects: u64,
@@ -182,12 +183,19 @@ async fn begin(
     tenure.does("waiting for the lease");
     // A replica whose lease has lapsed leaves the partition's consumers alone.
     shared.lease.held().await;
-    if !taken.is_noted {
-        let noted = attempts::note(shared, tenure.fence);
-        within(tenure, "noting the epoch", noted).await??;
-        taken.is_noted = true;
-    }
-    let mut consumer = consumer(shared, tenure, taken).await?;
+    let mut consumer = loop {
+        let layout = read_layout(shared, tenure).await?;
+        if taken.noted != layout {
+            let noted = attempts::note(shared, tenure.fence);
+            within(tenure, "noting the epoch", noted).await??;
+            taken.noted = layout;
+        }
+        let consumer = consumer(shared, tenure, taken).await?;
+        // If the number was changed, and back, meanwhile, others may have had higher epochs.
+        if read_layout(shared, tenure).await? == layout {
+            break consumer;
+        }
+    };
     let stream = shared.stream(tenure.fence);
     let patience = Instant::now() + 3 * LIMIT;
     loop {
@@ -219,6 +227,15 @@ async fn begin(
         sleep(PAUSE / 4).await;
         let _ = timeout(PAUSE, consumer.info()).await;
     }
+}
+
+/// The revision of the record with the number of partitions, which has to be this replica's: if the number was changed, streams of this one are
+/// those of a change back, and their messages come after those of the other number.
+async fn read_layout(shared: &Shared, tenure: &Tenure) -> Result<u64, async_nats::Error> {
+    let layout = Layout::read(&shared.owners, &shared.config);
+    let layout = within(tenure, "reading the number of partitions", layout).await??;
+    layout.check(&shared.config)?;
+    Ok(layout.revision)
 }
 
 pub(super) fn leader(cluster: Option<&ClusterInfo>) -> Option<String> {

@@ -17,14 +17,14 @@ use crate::{Event, dead_letter};
 /// Those that a tenure holds.
 #[derive(Default)]
 pub(super) struct Strangers {
-    /// Where each is acknowledged, by its sequence.
-    replies: Mutex<HashMap<u64, Subject>>,
+    /// Where each is acknowledged, by when its stream was made and its sequence.
+    replies: Mutex<HashMap<(i128, u64), Subject>>,
     /// Held by the one that is written to the dead letters, or was refused a moment ago. There may be many.
     turn: sync::Mutex<()>,
 }
 
 impl Strangers {
-    fn replies(&self) -> MutexGuard<'_, HashMap<u64, Subject>> {
+    fn replies(&self) -> MutexGuard<'_, HashMap<(i128, u64), Subject>> {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -38,15 +38,15 @@ pub(super) fn refuse(
     mut message: Message,
     reason: String,
 ) {
-    let (sequence, reply) = (message.sequence, message.reply.clone());
-    if tenure.strangers.replies().insert(sequence, reply).is_some() {
+    let (place, reply) = ((message.made, message.sequence), message.reply.clone());
+    if tenure.strangers.replies().insert(place, reply).is_some() {
         // A copy of one that is held.
         return;
     }
     let (shared, tenure) = (Arc::clone(shared), Arc::clone(tenure));
     tokio::spawn(async move {
         let is_removed = store(&shared, &tenure, &subject, &mut message, &reason).await;
-        let reply = tenure.strangers.replies().remove(&sequence);
+        let reply = tenure.strangers.replies().remove(&place);
         if let Some(reply) = reply.filter(|_| is_removed) {
             shared.acks.terminate(&tenure, reply);
         }
