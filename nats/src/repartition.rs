@@ -239,31 +239,36 @@ async fn state_of(context: &Context, name: &str) -> Result<[u64; 2], Error> {
 }
 
 /// Notes the highest epoch that any partition has had as that of each new partition: a key goes from one to another, and its fences
-/// only grow, also if the bucket of owners was made again with lower revisions (N14).
+/// only grow, also if the bucket of owners was made again with lower revisions (N14). Reads the notes again until they are so high: a replica
+/// that was not ended may write one late.
 async fn note_epochs(counts: &Store, [old, new]: [&Config; 2]) -> Result<(), Error> {
     let doing = || format!("noting epochs in the bucket {}", counts.name);
-    let (mut highest, mut revisions) = (0, Vec::new());
-    for config in [old, new] {
-        revisions.clear();
-        for partition in 0..config.partitions {
-            let subject = format!("{}{}", counts.prefix, epoch_of(config, partition));
-            // A follower may lack it.
-            let record = last(&counts.stream, &subject).await;
-            let record = record.map_err(Error::server(doing()))?;
-            let epoch = |record: &StreamMessage| -> Option<u64> {
-                std::str::from_utf8(&record.payload).ok()?.parse().ok()
-            };
-            highest = highest.max(record.as_ref().and_then(epoch).unwrap_or(0));
-            revisions.push(record.map_or(0, |record| record.sequence));
+    loop {
+        let mut notes = Vec::new();
+        for config in [old, new] {
+            for partition in 0..config.partitions {
+                let key = epoch_of(config, partition);
+                // A follower may lack it.
+                let record = last(&counts.stream, &format!("{}{key}", counts.prefix)).await;
+                let record = record.map_err(Error::server(doing()))?;
+                let epoch = |record: &StreamMessage| -> Option<u64> {
+                    std::str::from_utf8(&record.payload).ok()?.parse().ok()
+                };
+                let epoch = record.as_ref().and_then(epoch).unwrap_or(0);
+                notes.push((epoch, key, record.map_or(0, |record| record.sequence)));
+            }
+        }
+        let highest = notes.iter().map(|(epoch, ..)| *epoch).max().unwrap_or(0);
+        let mut lower = notes.split_off(usize::from(old.partitions));
+        lower.retain(|(epoch, ..)| *epoch < highest);
+        if lower.is_empty() {
+            return Ok(());
+        }
+        for (_, key, revision) in lower {
+            let write = replace(counts, &key, highest.to_string(), revision);
+            write.await.map_err(Error::server(doing()))?;
         }
     }
-    for (partition, revision) in (0..).zip(revisions) {
-        // If another process has written it, it has ended the change, and there may be owners.
-        let key = epoch_of(new, partition);
-        let write = replace(counts, &key, highest.to_string(), revision);
-        write.await.map_err(Error::server(doing()))?;
-    }
-    Ok(())
 }
 
 /// Deletes the streams of other numbers of partitions. They were drained before the layout was written. One that takes messages is of a change that

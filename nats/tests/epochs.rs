@@ -251,6 +251,10 @@ async fn a_replica_stays_while_the_number_is_changed_and_back() {
     let between = Replica::logging(&server, &new, "b", &log).await;
     round(&server, &new, &log, 2).await;
     between.leave().await;
+    // The notes of the epochs are gone, too.
+    let context = jetstream::new(client.clone());
+    context.delete_stream("KV_WORK-counts").await.unwrap();
+    create(&client, &new).await.unwrap();
     let producer = Producer::new(client.clone(), &new).unwrap();
     stored(&producer, keys("key", KEYS).map(|(key, _)| (key, "first"))).await;
     let back = tokio::spawn({

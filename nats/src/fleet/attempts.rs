@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::bucket::last;
-use super::receive::{Higher, PAUSE};
+use super::receive::PAUSE;
 use super::tenure::Tenure;
 use crate::stream::MOST;
 use crate::{Config, Fence, key};
@@ -408,6 +408,11 @@ pub(crate) fn is_guilty(deaths: u32, config: &Config) -> bool {
     let most = config.max_retries;
     most.is_some_and(|most| deaths > most.max(DEATHS))
 }
+
+/// There was a higher epoch of the partition, or there may have been.
+#[derive(Debug, thiserror::Error)]
+#[error("this replica needs a higher epoch than {0}")]
+pub(super) struct Higher(pub(super) u64);
 
 /// Notes the epoch of a partition, which has to be the highest one.
 pub(super) async fn note(shared: &Shared, fence: Fence) -> Result<(), async_nats::Error> {

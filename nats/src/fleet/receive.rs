@@ -63,7 +63,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Shared;
-use super::attempts;
+use super::attempts::{self, Higher};
 use super::load::{Load, Message};
 use super::pull::pull;
 use super::room::Held;
@@ -157,15 +157,10 @@ async fn consume(shared: &Arc<Shared>, tenure: &Arc<Tenure>, higher: oneshot::Se
     }
 }
 
-/// There was a higher epoch of the partition.
-#[derive(Debug, thiserror::Error)]
-#[error("there was the epoch {0}, which is higher than that of this replica")]
-pub(super) struct Higher(pub(super) u64);
-
 /// What the owner of a partition has found when it took the partition.
 #[derive(Default)]
 struct Taken {
-    /// The layout under which its epoch was noted. 0: it was not.
+    /// The revision of the layout under which its epoch was noted. 0: it was not.
     noted: u64,
     /// The last sequence in the stream when this owner has taken over from one that has not handed over, and had received something: that
     /// one may have died of a message up to there, or of one that such a message has replaced.
@@ -185,14 +180,17 @@ async fn begin(
     shared.lease.held().await;
     let mut consumer = loop {
         let layout = read_layout(shared, tenure).await?;
-        if taken.noted != layout {
+        if taken.noted != layout.revision {
             let noted = attempts::note(shared, tenure.fence);
             within(tenure, "noting the epoch", noted).await??;
-            taken.noted = layout;
+            // After a change and one back, others may have had higher epochs, whose notes somebody may have deleted.
+            if taken.noted != 0 && layout.next.is_none() {
+                return Err(Higher(tenure.fence.epoch).into());
+            }
+            taken.noted = layout.revision;
         }
         let consumer = consumer(shared, tenure, taken).await?;
-        // If the number was changed, and back, meanwhile, others may have had higher epochs.
-        if read_layout(shared, tenure).await? == layout {
+        if read_layout(shared, tenure).await?.revision == layout.revision {
             break consumer;
         }
     };
@@ -229,13 +227,13 @@ async fn begin(
     }
 }
 
-/// The revision of the record with the number of partitions, which has to be this replica's: if the number was changed, streams of this one are
-/// those of a change back, and their messages come after those of the other number.
-async fn read_layout(shared: &Shared, tenure: &Tenure) -> Result<u64, async_nats::Error> {
+/// Reads the number of partitions, which has to be this replica's: if it was changed, streams of this one are those of a change back, and
+/// their messages come after those of the other number.
+async fn read_layout(shared: &Shared, tenure: &Tenure) -> Result<Layout, async_nats::Error> {
     let layout = Layout::read(&shared.owners, &shared.config);
     let layout = within(tenure, "reading the number of partitions", layout).await??;
     layout.check(&shared.config)?;
-    Ok(layout.revision)
+    Ok(layout)
 }
 
 pub(super) fn leader(cluster: Option<&ClusterInfo>) -> Option<String> {

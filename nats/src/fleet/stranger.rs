@@ -17,7 +17,7 @@ use crate::{Event, dead_letter};
 /// Those that a tenure holds.
 #[derive(Default)]
 pub(super) struct Strangers {
-    /// Where each is acknowledged, by when its stream was made and its sequence.
+    /// Where each is acknowledged, by its time and its sequence, which one of a stream that was made again may have, too.
     replies: Mutex<HashMap<(i128, u64), Subject>>,
     /// Held by the one that is written to the dead letters, or was refused a moment ago. There may be many.
     turn: sync::Mutex<()>,
@@ -38,7 +38,7 @@ pub(super) fn refuse(
     mut message: Message,
     reason: String,
 ) {
-    let (place, reply) = ((message.made, message.sequence), message.reply.clone());
+    let (place, reply) = ((message.stored, message.sequence), message.reply.clone());
     if tenure.strangers.replies().insert(place, reply).is_some() {
         // A copy of one that is held.
         return;
