@@ -57,8 +57,9 @@ const GROUPS: [Group; 4] = [
     Group {
         name: "loom",
         target: "loom",
-        checkers: "loom/adds loom/closing loom/fifo loom/groups loom/known loom/left loom/limiter loom/linger \
-                   loom/receipts loom/ring loom/room loom/timer loom/times loom/values loom/waiting loom/workers",
+        checkers: "loom/adds loom/closing loom/fifo loom/groups loom/held loom/known loom/leaving loom/left loom/limiter \
+                   loom/linger loom/many loom/receipts loom/ring loom/room loom/timer loom/times loom/track loom/values \
+                   loom/waiting loom/workers",
         command: "test --release -p keyqueue-loom-tests --tests",
         flags: "--cfg keyqueue_loom",
     },
@@ -226,14 +227,17 @@ impl Group {
                 let folder = Path::new(&manifest).parent().context("a folder")?;
                 let package = folder.strip_prefix(&tree.root)?.to_string_lossy();
                 let target = text(&message["target"]["name"]);
+                let checker = match (&*package, &*target) {
+                    ("", "keyqueue") => "unit".to_owned(),
+                    ("" | "tests", _) => target,
+                    ("checks/soak", _) => "soak".to_owned(),
+                    ("checks/model", _) => format!("model/{target}"),
+                    _ => format!("{}/{target}", self.target),
+                };
+                let is_test = self.target != "real" && message["target"]["kind"][0] == "test";
+                ensure!(!is_test || self.has(&checker), "{checker} is in no group");
                 programs.push(Program {
-                    checker: match (&*package, &*target) {
-                        ("", "keyqueue") => "unit".to_owned(),
-                        ("" | "tests", _) => target,
-                        ("checks/soak", _) => "soak".to_owned(),
-                        ("checks/model", _) => format!("model/{target}"),
-                        _ => format!("{}/{target}", self.target),
-                    },
+                    checker,
                     path: text(&message["executable"]).into(),
                     folder: folder.to_owned(),
                 });
@@ -241,13 +245,12 @@ impl Group {
         }
         ensure!(built.status.success(), "it does not build:\n{said}");
         // The others have no tests.
-        let mine = |program: &Program| {
-            self.checkers
-                .split(' ')
-                .any(|checker| checker == program.checker)
-        };
-        programs.retain(mine);
+        programs.retain(|program| self.has(&program.checker));
         Ok(programs)
+    }
+
+    fn has(&self, checker: &str) -> bool {
+        self.checkers.split(' ').any(|mine| mine == checker)
     }
 
     /// How long each checker may take with a bug: without one it passes.

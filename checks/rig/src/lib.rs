@@ -20,7 +20,11 @@ pub fn skipped(why: &str) {
     let program = env::args().next().unwrap_or_default();
     let program = program.rsplit(['/', '\\']).next().unwrap_or_default();
     let thread = thread::current();
-    let line = format!("test {program} {}: {why}", thread.name().unwrap_or("main"));
+    // A program that is no test is not among those that are counted.
+    let line = match thread.name() {
+        None | Some("main") => format!("job {program}: {why}"),
+        Some(test) => format!("test {program} {test}: {why}"),
+    };
     println!("skipped: {line}");
     if let Some(file) = env::var_os("KEYQUEUE_SKIPPED") {
         let file = File::options().create(true).append(true).open(file);

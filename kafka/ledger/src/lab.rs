@@ -265,13 +265,15 @@ impl Lab {
         Ok(seen)
     }
 
-    /// Waits until the group has committed the end of each partition.
+    /// Waits until the group has committed the end of each partition. By then the newest posting of each account has to be the last one that was handled.
     pub fn committed(&self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
             // A broker that has just started may refuse.
             let left = self.lag();
             if let Ok(0) = left {
+                let old = self.witness.old(&self.producing.produced);
+                ensure!(old.is_empty(), "older postings came last: {old:?}");
                 return Ok(());
             }
             ensure!(Instant::now() < end, "a lag of {left:?} stays");

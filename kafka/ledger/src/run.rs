@@ -63,7 +63,9 @@ pub fn run(options: &Options) -> Result<()> {
     let seen = lab.judge()?;
     println!("the second, at its end: {}", lab.end("second")?);
     println!("the witness: {seen}");
-    println!("offsets that are not committed: {}", lab.lag()?);
+    let lag = lab.lag()?;
+    println!("offsets that are not committed: {lag}");
+    ensure!(lag == 0, "offsets are not committed");
     ensure!(seen.violations.is_empty(), "there are violations");
     Ok(())
 }

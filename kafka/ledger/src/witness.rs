@@ -43,6 +43,8 @@ struct Account {
     next: u64,
     /// Those beyond, which have come out of order.
     beyond: BTreeSet<u64>,
+    /// The one that has succeeded, or was given up, last.
+    last: Option<u64>,
 }
 
 /// What was seen. There should be no violations.
@@ -144,6 +146,17 @@ impl Witness {
         }
         seen
     }
+
+    /// The accounts whose last posting to end was an older one, repeated after the newest: once all is committed, that is out of order.
+    pub fn old(&self, produced: &BTreeMap<String, u64>) -> Vec<String> {
+        let state = self.lock();
+        let is_old = |(name, count): &(&String, &u64)| {
+            let last = state.accounts.get(*name).and_then(|account| account.last);
+            last.is_some_and(|last| last + 1 != **count)
+        };
+        let old = produced.iter().filter(is_old);
+        old.map(|(name, _)| name.clone()).collect()
+    }
 }
 
 impl State {
@@ -198,6 +211,7 @@ impl State {
                     seen.done += 1;
                 }
                 account.finish(number);
+                account.last = Some(number);
             }
             verb => bail!("what is {verb}?"),
         }
@@ -248,5 +262,27 @@ impl fmt::Display for Seen {
             writeln!(f, "VIOLATION {violation}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_repeated_out_of_order_is_seen_at_the_end() {
+        let witness = Witness::start().unwrap();
+        let hear = |numbers: &[u64]| {
+            for number in numbers {
+                witness.lock().hear(1, &format!("begin a {number} 1"));
+                witness.lock().hear(1, &format!("done a {number}"));
+            }
+        };
+        let produced = BTreeMap::from([("a".to_owned(), 3)]);
+        hear(&[0, 1, 2, 1, 2]);
+        assert!(witness.old(&produced).is_empty());
+        hear(&[1]);
+        assert_eq!(witness.old(&produced), ["a"]);
+        assert!(witness.judge(&produced).violations.is_empty());
     }
 }

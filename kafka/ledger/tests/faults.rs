@@ -354,6 +354,7 @@ fn all_but_the_first(lab: &mut Lab, behind: u64) -> Result<String> {
         found = text;
         sleep(Duration::from_millis(1000));
     }
+    ensure!(!found.is_empty(), "no metadata: {:?}", lab.stored()?);
     lab.kill("first")?;
     lab.options
         .retain(|option| option != "--slow" && option != "slow");

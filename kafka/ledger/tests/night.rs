@@ -7,8 +7,9 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use common::{lab, scenario, sound};
+use ledger::lab::Lab;
 use ledger::producer::Producing;
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
@@ -229,7 +230,8 @@ fn a_log_that_is_cut_in_place_and_written_again_is_read_from_the_cut() -> Result
 #[ignore = "takes long: the job `mix` runs it"]
 fn a_member_that_is_stopped_beyond_its_session_commits_nothing_when_it_wakes() -> Result<()> {
     scenario("stopped", 2, &["--work", "20"], |lab| {
-        lab.producing.produce(20_000, 100, 20)?;
+        // For 24 seconds at least: each account has one at a time.
+        lab.producing.produce(120_000, 100, 20)?;
         lab.producing.flush()?;
         lab.join("first")?;
         lab.finished(1_000)?;
@@ -237,14 +239,38 @@ fn a_member_that_is_stopped_beyond_its_session_commits_nothing_when_it_wakes() -
         lab.finished(2_000)?;
         lab.stop("first")?;
         sleep(Duration::from_secs(12));
+        let offsets = |lab: &Lab| -> Result<Vec<_>> {
+            let stored = lab.stored()?.into_iter();
+            Ok(stored.map(|(_, offset, _)| offset).collect())
+        };
+        let overlaps = |lab: &Lab| {
+            let violations = lab.witness.seen().violations.into_iter();
+            violations.filter(|one| one.contains("OVERLAP")).count()
+        };
+        let mut before = offsets(lab)?;
         lab.go_on("first")?;
+        let (woken, mut noticed) = (Instant::now(), None);
+        while woken.elapsed() < Duration::from_secs(8) {
+            sleep(Duration::from_millis(50));
+            let now = offsets(lab)?;
+            let is_later = now.iter().zip(&before).all(|(now, before)| now >= before);
+            ensure!(is_later, "an old commit: {before:?}, and then {now:?}");
+            before = now;
+            if woken.elapsed() > Duration::from_secs(2) {
+                noticed.get_or_insert_with(|| overlaps(lab));
+            }
+        }
+        ensure!(lab.lag()? > 0, "it has woken too late to do harm");
+        ensure!(noticed == Some(overlaps(lab)), "it begins more");
         let mut seen = lab.judge()?;
         // What ran when it was stopped goes on until it notices: only a fence in the resource prevents that.
         seen.violations
             .retain(|violation| !violation.contains("OVERLAP"));
         sound(&seen);
-        lab.committed()?;
-        println!("{} repeated", seen.repeated);
+        lab.until("all is committed", |lab| {
+            lab.lag().is_ok_and(|lag| lag == 0)
+        })?;
+        println!("{} overlaps, {} repeated", overlaps(lab), seen.repeated);
         Ok(())
     })
 }

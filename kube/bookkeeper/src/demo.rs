@@ -187,18 +187,19 @@ impl Demo {
             books.visited().contains_key(&path(urgent))
         })
         .await?;
-        let (position, visited) = {
+        let (others, visited) = {
             let books = self.bank.books();
             let is_urgent = |(account, _): &(String, String)| *account == path(urgent);
-            let position = books.visits.iter().position(is_urgent);
-            (position.unwrap_or_default(), books.visited().len())
+            let others = books.visits[before..].iter().position(is_urgent);
+            (others, books.visited().len())
         };
+        let others = others.context("it was reconciled before the booking")?;
+        let waited = accounts.len() - visited;
         println!(
-            "a booking on {} while the initial list is worked off: {} others came first, {} waited",
+            "a booking on {} while the initial list is worked off: {others} others came first, {waited} waited",
             path(urgent),
-            position.saturating_sub(before),
-            accounts.len() - visited
         );
+        ensure!(others < waited, "it came after most of them");
         Ok(())
     }
 

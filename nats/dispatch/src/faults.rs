@@ -210,7 +210,8 @@ impl Bench {
         self.plain.running.abort_all();
         for replica in self.lab.running() {
             if replica != "a" {
-                self.lab.terminate(&replica).await?;
+                let has_left = self.lab.terminate(&replica).await?;
+                ensure!(has_left, "{replica} does not leave");
             }
         }
         let begun = self.lab.beginnings()?;
