@@ -13,11 +13,12 @@ use futures_util::{FutureExt, StreamExt};
 use keyqueue_nats::{Config, Event, Producer, Verdict, create, repartition};
 use servers::nats::Server;
 use servers::until;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use common::{
-    DONE, Log, Replica, Swallow, config, count, created, drained, keys, logged, one, payloads,
-    seen, stored,
+    DONE, Log, Replica, Seen, Swallow, config, count, created, drained, gated, keys, logged, one,
+    payloads, seen, stored,
 };
 
 const KEYS: usize = 40;
@@ -251,12 +252,19 @@ async fn a_replica_stays_while_the_number_is_changed_and_back() {
     let between = Replica::logging(&server, &new, "b", &log).await;
     round(&server, &new, &log, 2).await;
     between.leave().await;
-    // The notes of the epochs are gone, too.
+    let gate = watch::Sender::new(false);
+    let waits = gated(&gate);
+    let between = logged(client.clone(), &new, "c", &log, waits).await;
+    let producer = Producer::new(client.clone(), &new).unwrap();
+    stored(&producer, keys("key", KEYS).map(|(key, _)| (key, "first"))).await;
+    until("all partitions have an owner", async || {
+        between.fleet.owned().len() == 7 && count(&log, "key-") > 2 * KEYS
+    })
+    .await;
+    // The notes of its epochs are gone.
     let context = jetstream::new(client.clone());
     context.delete_stream("KV_WORK-counts").await.unwrap();
     create(&client, &new).await.unwrap();
-    let producer = Producer::new(client.clone(), &new).unwrap();
-    stored(&producer, keys("key", KEYS).map(|(key, _)| (key, "first"))).await;
     let back = tokio::spawn({
         let (client, old) = (client.clone(), old.clone());
         async move { repartition(&client, &old).await }
@@ -266,12 +274,10 @@ async fn a_replica_stays_while_the_number_is_changed_and_back() {
     stored(&producer, keys("key", KEYS).map(|(key, _)| (key, "second"))).await;
     // Several tries of the replica that stays.
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(
-        count(&log, "key-"),
-        2 * KEYS,
-        "before the streams are drained"
-    );
-    let between = Replica::logging(&server, &new, "c", &log).await;
+    let later = |seen: &Seen| seen.payloads.contains(&"second".to_owned());
+    let early = seen(&log).into_iter().find(later);
+    assert_eq!(early, None, "before the streams are drained");
+    gate.send_replace(true);
     back.await.unwrap().unwrap();
     drained(&server, &old).await;
     for (key, payloads) in payloads(&log) {

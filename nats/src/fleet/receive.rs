@@ -185,7 +185,7 @@ async fn begin(
             within(tenure, "noting the epoch", noted).await??;
             // After a change and one back, others may have had higher epochs, whose notes somebody may have deleted.
             if taken.noted != 0 && layout.next.is_none() {
-                return Err(Higher(tenure.fence.epoch).into());
+                return Err(Higher(tenure.fence.epoch + 1).into());
             }
             taken.noted = layout.revision;
         }
