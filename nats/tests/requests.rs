@@ -19,11 +19,12 @@ use common::{
     one, one_retry, run, seen, stored,
 };
 
-/// The requests of a replica that takes a partition over, has its connection broken, and leaves: there are about 39.
-const REQUESTS: usize = 42;
+/// The requests of a replica that takes a partition over, has its connection broken, and leaves: there are about 39, and two more for
+/// each second that it takes longer, in which it renews its lease.
+const REQUESTS: usize = 48;
 /// How long a partition may stand still beside the lease.
 const STILL: Duration = Duration::from_secs(3);
-/// For a machine that is busy with so many fleets. A request without a limit of its own takes 10 s.
+/// For a machine that is busy with a fleet for each request. One without a limit of its own takes 10 s.
 const BUSY: Duration = Duration::from_secs(2);
 
 /// With a server that has many records, the names of them.

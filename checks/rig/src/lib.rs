@@ -20,10 +20,12 @@ pub fn skipped(why: &str) {
     let program = env::args().next().unwrap_or_default();
     let program = program.rsplit(['/', '\\']).next().unwrap_or_default();
     let thread = thread::current();
-    // A program that is no test is not among those that are counted.
-    let line = match thread.name() {
-        None | Some("main") => format!("job {program}: {why}"),
-        Some(test) => format!("test {program} {test}: {why}"),
+    let name = thread.name().unwrap_or("main");
+    // A program that is no test is not among those that are counted. The name of a program of tests ends with a number of 16 digits.
+    let number = program.rsplit_once('-').map(|(_, number)| number.len());
+    let line = match number {
+        Some(16) => format!("test {program} {name}: {why}"),
+        _ => format!("job {program}: {why}"),
     };
     println!("skipped: {line}");
     if let Some(file) = env::var_os("KEYQUEUE_SKIPPED") {
