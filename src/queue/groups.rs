@@ -67,8 +67,8 @@ impl<K: Send + Sync + 'static, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Sets how many keys of a group are delivered in its turn; 0 counts as 1. `weight` is called once for a group,
-    /// as long as the queue remembers it. Default: 1 for all.
+    /// Sets how many keys of a group are delivered in its turn; 0 counts as 1, and so does a panic. `weight` is called
+    /// once for a group, as long as the queue remembers it. Default: 1 for all.
     ///
     /// The type of the groups must be that of [`group_by`](Self::group_by), which comes first.
     ///

@@ -114,7 +114,7 @@ impl<K, V> KeySnapshot<'_, K, V> {
     /// is a key without one, such as a key whose delivery has it (X2).
     ///
     /// `look` runs under the lock of the key's value, as a merge function does: puts and a delivery of this key wait for
-    /// it, so it should be short, and it must not call the queue.
+    /// it, so it should be short, and it must not call the queue, nor, with debug assertions, another one (S15).
     ///
     /// ```
     /// # use keyqueue::{Listed, WorkQueue, merge};

@@ -56,7 +56,10 @@ pub(crate) fn assert_locks_held(expected: usize) {
         let held = HELD.try_with(Cell::get).unwrap_or(expected);
         // A thread that panics already would abort, and not say why.
         if !std::thread::panicking() {
-            assert_eq!(held, expected, "locks that user code runs under");
+            assert_eq!(
+                held, expected,
+                "locks that user code runs under (a merge function, `update`, `with_value`, a weight or `Eq` must call no queue)"
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ impl<K, S> Builder<K, (), S> {
     ///
     /// The first argument is the older value. [`keyqueue::merge`](crate::merge) has the usual
     /// functions. `merge` runs under a lock of the key, so it should be short, and must not call the
-    /// queue. See [`WorkQueue::put`](crate::WorkQueue::put) for what a panic of it does.
+    /// queue, nor, with debug assertions, another one (S15). See [`WorkQueue::put`](crate::WorkQueue::put) for what a panic of it does.
     ///
     /// ```
     /// use keyqueue::WorkQueue;
@@ -45,7 +45,7 @@ impl<K, V: Send + 'static, S> Builder<K, V, S> {
     /// Weighs values, so that [`capacity`](Self::capacity) counts bytes or messages instead of keys.
     ///
     /// `weight` is called with each value that is put, and with what values are merged to, under the
-    /// lock of the key: it should be short, and must not call the queue. A weight above 2^40 counts as
+    /// lock of the key: it should be short, and must not call the queue, as `merge`. A weight above 2^40 counts as
     /// 2^40. Call it after [`merge`](Self::merge). See
     /// [`Entry::put`](crate::Entry::put) for an example.
     pub fn weight(mut self, weight: impl Fn(&V) -> usize + Send + Sync + 'static) -> Self {

@@ -52,7 +52,7 @@ pub enum Ended {
     /// The delivery was finished: its item was dropped or [`done`](crate::Item::done), or the
     /// function of the worker loop succeeded.
     Done,
-    /// The worker loop gave the key up, or a panic dropped the item.
+    /// The worker loop gave the key up, or a panic dropped the item. Each delivery that a thread ends while it unwinds by a panic counts as that.
     GivenUp,
     /// A shut-down, or a call that takes back what waits, such as [`cancel`](crate::WorkQueue::cancel) or
     /// [`take_group`](crate::WorkQueue::take_group), dropped the add before it was delivered, or the queue refused it.

@@ -28,8 +28,9 @@ impl Rules {
     }
 
     /// Returns whether the delivery of this number goes to a less urgent level.
-    fn relieves(&self, number: u32) -> bool {
-        number as usize % self.starvation_limit == self.starvation_limit - 1
+    fn relieves(&self, number: u64) -> bool {
+        let limit = self.starvation_limit as u64;
+        number % limit == limit - 1
     }
 }
 
@@ -68,7 +69,7 @@ pub(super) struct Group<K, G> {
     weight: u32,
     turn: u32,
     /// The deliveries at which more than one level had keys.
-    number: u32,
+    number: u64,
     /// The less urgent level that was preferred last.
     relieved: Level,
     /// When its bucket is full, in the units of the rate.

@@ -167,7 +167,7 @@ where
             if let Some(id) = found {
                 return id;
             }
-            let weigh = |weigh: &Weigh<G>| weigh(&name).max(1);
+            let weigh = |weigh: &Weigh<G>| catch_panic(|| weigh(&name)).unwrap_or(1).max(1);
             let weight = *weight.get_or_insert_with(|| self.weigh.as_ref().map_or(1, weigh));
             let created = self.with(|schedule| {
                 let now = schedule.groups.first(hash).map(|(id, _)| id);

@@ -133,7 +133,7 @@ where
     /// value alone.
     ///
     /// `eq` returns whether a known key is the wanted one. It is called with the wanted key, and perhaps with others, under
-    /// a lock, so it must not call the queue. If no known key is the wanted one, `make` makes it; adding a known key
+    /// a lock, so it must not call the queue, nor, with debug assertions, another one. If no known key is the wanted one, `make` makes it; adding a known key
     /// allocates nothing. After a shut-down neither is called.
     ///
     /// `key` must hash like the key that `make` returns: a `str` like a `String`, a tuple of references like a tuple of what

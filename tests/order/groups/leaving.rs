@@ -306,6 +306,19 @@ fn what_is_delayed_is_taken_back_although_the_hash_of_its_group_panics() {
     assert_eq!(take_all(&queue), [2]);
 }
 
+#[test] // G8 S15
+fn what_is_queued_is_taken_back_although_the_weight_of_its_group_panics() {
+    let builder = WorkQueue::builder().group_by(|key: &Key| key.0);
+    let weigh = |_: &&str| -> u32 { resume_unwind(Box::new("as intended")) };
+    let queue = builder.group_weight(weigh).group_limit(1).build().unwrap();
+    queue.add_all(keys("a", 0..2));
+    queue.add_all(keys("b", 0..1));
+    assert!(queue.hold_group(&"a", HOUR));
+    assert_eq!(sorted(queue.take_group(&"a")).len(), 2);
+    assert!(queue.drain_group(&"a", ZERO).unwrap().is_nothing());
+    assert_eq!(take_all(&queue), [("b", 0)]);
+}
+
 #[test] // G8 S1 S12
 fn a_group_is_taken_back_after_a_shut_down_as_well_and_a_drain_ends_with_it() {
     let (queue, _) = grouped(|builder| builder.group_limit(1));

@@ -87,6 +87,33 @@ fn an_add_follows_the_table_and_touches_nothing_else() {
     }
 }
 
+// B1: the queue asks for room where the key is idle.
+#[test]
+fn an_add_is_admitted_by_the_state_that_the_key_has() {
+    type Add = fn(&KeyState, &mut dyn FnMut(State) -> Admit) -> Option<Marked>;
+    let adds: [Add; 2] = [
+        |state, admit| state.add_locked_at(1, admit),
+        |state, admit| state.add_at(1, admit),
+    ];
+    for add in adds {
+        for (phase, beside) in PHASES
+            .into_iter()
+            .flat_map(|phase| companions().into_iter().map(move |word| (phase, word)))
+        {
+            let (state, mut asked) = (state(bits(phase) | beside), Vec::new());
+            let answer = add(&state, &mut |state| {
+                asked.push(state);
+                Admit::Yes
+            });
+            if beside & CLOSED == 0 {
+                assert_eq!(asked, [phase], "beside {beside:#x}");
+            } else {
+                assert_eq!((answer, asked.len()), (Some(Marked::Closed), 0));
+            }
+        }
+    }
+}
+
 // C4
 #[test]
 fn begin_and_finish_follow_the_table_and_tell_whether_the_key_was_closed() {
