@@ -2,6 +2,7 @@
 
 mod relations;
 mod settings;
+mod shared;
 
 use std::fmt::{self, Debug};
 use std::hash::Hash;
@@ -199,7 +200,7 @@ where
         dyntype: K::DynamicType,
     ) -> Self {
         let type_of = dyntype.clone();
-        let changes = trigger.map(move |object| {
+        let changes = shared::asked_again(trigger).map(move |object| {
             let object = ObjectRef::from_obj_with(&*object, type_of.clone());
             Ok(vec![Change::of_object(object, Urgency::Change)])
         });
@@ -219,7 +220,8 @@ where
         }
     }
 
-    /// Returns the store of the objects. It is empty until the controller runs.
+    /// Returns the store of the objects. It is empty until the controller runs. `wait_until_ready` of kube's store wakes one task: the
+    /// one that has asked last.
     pub fn store(&self) -> Store<K> {
         self.reader.clone()
     }

@@ -12,6 +12,7 @@ use kube_runtime::reflector::ObjectRef;
 use kube_runtime::watcher::{self, Event, watcher};
 use serde::de::DeserializeOwned;
 
+use super::shared::asked_again;
 use super::{Controller, without_lists};
 use crate::changes::related::{Related, changes, owners};
 use crate::changes::{Change, Urgency, is_success};
@@ -284,7 +285,7 @@ where
         T::DynamicType: Clone,
         I: IntoIterator<Item = ObjectRef<K>> + 'static,
     {
-        let changes = trigger.map(move |object| {
+        let changes = asked_again(trigger).map(move |object| {
             let reference = ObjectRef::from_obj_with(&*object, dyntype.clone());
             let targets: Vec<_> = mapper(object).into_iter().collect();
             Ok(changes(&reference, &targets, Urgency::Change))

@@ -7,6 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use keyqueue_kube::{Action, Controller, Error};
 use kube_client::api::ObjectMeta;
+use kube_runtime::WatchStreamExt;
 use kube_runtime::reflector::{self, ObjectRef};
 use kube_runtime::watcher::{Config, Event};
 
@@ -252,6 +253,39 @@ async fn streams_of_objects_ask_for_reconciliations() {
     let mut begun = probe.begun();
     begun.sort();
     assert_eq!(begun, ["a", "b", "c", "d", "e"]);
+}
+
+/// K3, for a reflector that is shared: an object that is changed and deleted before the controller looks, in its own kind and in a
+/// related one, hides no later change.
+#[tokio::test]
+async fn an_object_that_is_gone_ends_no_subscription() {
+    let probe = Probe::new();
+    let shared = || {
+        let (store, writer) = reflector::store_shared(16);
+        let (event, events) = channel();
+        let subscription = writer.subscribe().unwrap();
+        let events = events.map(Ok).reflect_shared(writer);
+        tokio::spawn(events.for_each(|_| async {}));
+        (store, subscription, event)
+    };
+    let (store, own, event) = shared();
+    let (_, other, other_event) = shared();
+    let to = |map: Arc<ConfigMap>| [ObjectRef::from_obj(&*map)];
+    let controller = Controller::for_shared_stream(own, store).watches_shared_stream(other, to);
+    let _results = spawn(controller.run(visit, never, Arc::clone(&probe)));
+    for name in ["a", "b"] {
+        event.send(Event::InitApply(map(name))).unwrap();
+    }
+    event.send(Event::InitDone).unwrap();
+    until(|| probe.begun().len() == 2).await;
+    for (event, there) in [(event, "a"), (other_event, "b")] {
+        for gone in ["x", "y"] {
+            event.send(Event::Apply(map(gone))).unwrap();
+            event.send(Event::Delete(map(gone))).unwrap();
+        }
+        event.send(Event::Apply(map(there))).unwrap();
+        until(|| probe.count(there) == 2).await;
+    }
 }
 
 /// K3, for the events of a reflector that the caller provides.
