@@ -29,7 +29,7 @@ pub enum Exhausted {
 /// How much of what was received and is not finished is in memory.
 ///
 /// What counts is what waits, runs and waits for a retry. A record that is on its way comes on top, and so do the error of one that has
-/// failed, up to 512 characters, or 8192 while its letter is on its way; and what librdkafka prefetches: its property `queued.max.messages.kbytes`, 8192 here, for each partition. While brokers are slow to take dead letters,
+/// failed, up to 512 characters, or 8192 of one that is given up, until brokers have its letter; and what librdkafka prefetches: its property `queued.max.messages.kbytes`, 8192 here, for each partition. While brokers are slow to take dead letters,
 /// librdkafka has a copy of each record whose letter is on its way: its property `queue.buffering.max.kbytes`, 1 GiB by default.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
@@ -115,10 +115,17 @@ pub(crate) enum Reset {
 }
 
 /// Properties that would take from the consumer what it does itself, and what is wrong with setting them.
-const RESERVED: [(&str, &str); 9] = [
+const RESERVED: [(&str, &str); 4] = [
     ("bootstrap.servers", OF_BUILDER),
     ("metadata.broker.list", OF_BUILDER),
     ("group.id", OF_BUILDER),
+    (
+        "transactional.id",
+        "must not be set: each dead letter is written alone",
+    ),
+];
+/// The same, if they are on.
+const OFF: [(&str, &str); 5] = [
     ("enable.auto.commit", "must stay off: the consumer commits"),
     (
         "enable.auto.offset.store",
@@ -132,10 +139,6 @@ const RESERVED: [(&str, &str); 9] = [
     (
         "delivery.report.only.error",
         "must stay off: a dead letter is written when its report says so",
-    ),
-    (
-        "transactional.id",
-        "must not be set: each dead letter is written alone",
     ),
 ];
 /// Other names of properties that are set here, too. Of two names of one, chance would say which librdkafka takes.
@@ -254,7 +257,7 @@ impl Builder {
         self
     }
 
-    /// The same for one topic.
+    /// The same for one topic: for its name, also where [`topics`](Self::topics) has a regular expression that matches it.
     pub fn exhausted_of(mut self, topic: impl Into<String>, exhausted: Exhausted) -> Self {
         self.exhausted.insert(topic.into(), exhausted);
         self
@@ -325,7 +328,10 @@ impl Builder {
             if let Some((_, name)) = ALIASES.iter().find(|(alias, _)| *alias == property) {
                 property = (*name).to_owned();
             }
-            if let Some((_, reason)) = RESERVED.iter().find(|(reserved, _)| *reserved == property) {
+            // As librdkafka reads them.
+            let is_off = ["false", "f", "0"].contains(&&*value.to_lowercase());
+            let off = OFF.iter().filter(|_| !is_off);
+            if let Some((_, reason)) = RESERVED.iter().chain(off).find(|(of, _)| *of == property) {
                 return Err(Error::config(property, value, *reason));
             }
             let is_consumer = value.trim_start().eq_ignore_ascii_case("consumer");
@@ -348,7 +354,11 @@ impl Builder {
         let letters = self.dead_letters.as_ref();
         let needs = |then: &Exhausted| *then == Exhausted::DeadLetter;
         let needs_letters = self.exhausted.values().chain(&self.otherwise).any(needs);
-        let has_letters = letters.map_or(!needs_letters, |topic| !topic.is_empty());
+        let is_name = |topic: &String| !topic.is_empty() && !topic.starts_with('^');
+        let has_letters = letters.map_or(!needs_letters, is_name);
+        let has_pattern = topics.iter().any(|topic| topic.starts_with('^'));
+        let is_known = |topic: &String| is_name(topic) && (has_pattern || topics.contains(topic));
+        let unknown = self.exhausted.keys().find(|topic| !is_known(topic));
         let is_read = letters.is_some_and(|topic| topics.contains(topic));
         let letters = letters.map_or("", String::as_str);
         let distinct: HashSet<_> = topics.iter().collect();
@@ -399,7 +409,10 @@ impl Builder {
         check("metadata", &metadata, holds, rule)?;
         check("dead_letters", &letters, has_letters, "the name of a topic")?;
         let rule = "not one of the topics that are read";
-        check("dead_letters", &letters, !is_read, rule)
+        check("dead_letters", &letters, !is_read, rule)?;
+        let topic = unknown.map_or("", String::as_str);
+        let rule = "the name of a topic that is read, not a pattern";
+        check("exhausted_of", &topic, unknown.is_none(), rule)
     }
 
     /// For how long a commit that brokers have taken shows that this member is in its group; and where partitions begin. By the settings
@@ -456,6 +469,11 @@ mod tests {
             let builder = Consumer::builder("127.0.0.1:1", "group").topics(["topic"]);
             let error = builder.set(property, value).build().unwrap_err();
             assert!(error.to_string().starts_with(property), "{error}");
+        }
+        for (property, _) in OFF {
+            let builder = Consumer::builder("127.0.0.1:1", "group").topics(["topic"]);
+            let built = builder.set(property, "False").build();
+            assert!(built.is_ok(), "{property} stays off");
         }
     }
 

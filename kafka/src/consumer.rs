@@ -181,6 +181,8 @@ impl Consumer {
         grace: Duration,
         spawn: impl FnOnce(Queued) -> Result<Running<Key, Backlog>, keyqueue::ConfigError>,
     ) -> Result<Ended, Error> {
+        // Panics if there is no time: now, not when the first letter is waited for.
+        drop(tokio::time::sleep(Duration::ZERO));
         let client = lock(&self.shared.client).take().ok_or(Error::HasRun)?;
         // Cancels what runs when it is dropped.
         let end = End(&self.shared);

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -284,6 +285,20 @@ fn settings_that_are_wrong_are_named() {
             "dead_letters = \"\": the name of a topic",
         ),
         (
+            builder().dead_letters("^dead"),
+            "dead_letters = \"^dead\": the name of a topic",
+        ),
+        (
+            builder()
+                .topics(["^orders"])
+                .exhausted_of("^orders", Exhausted::Skip),
+            "exhausted_of = \"^orders\": the name of a topic that is read",
+        ),
+        (
+            builder().exhausted_of("tpoic", Exhausted::Skip),
+            "exhausted_of = \"tpoic\": the name of a topic that is read",
+        ),
+        (
             builder().set("group.id", "other"),
             "group.id = \"other\": is an argument",
         ),
@@ -408,4 +423,18 @@ async fn times_without_an_end_are_times() {
     let ended = consumer.run_until(signal, Duration::MAX, |_| async {});
     let ended = ended.await.expect("no error");
     assert_eq!((ended.finished, ended.uncommitted), (1, 0));
+}
+
+#[test] // R6
+fn a_runtime_without_time_is_refused_before_anything_runs() {
+    let build = || tokio::runtime::Builder::new_multi_thread();
+    let with_time = build().enable_all().build().expect("a runtime");
+    let without = build().enable_io().build().expect("a runtime");
+    let cluster = cluster(1);
+    let consumer = builder(&cluster).build().expect("settings");
+    let run = || consumer.run_until(async {}, Duration::ZERO, |_| async {});
+    let run_without = AssertUnwindSafe(|| without.block_on(run()).map(drop));
+    assert!(catch_unwind(run_without).is_err(), "it panics");
+    let ended = with_time.block_on(run()).expect("it has not run before");
+    assert_eq!(ended.finished, 0);
 }

@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    Gate, Knows, Notes, builder, cluster, is_finished, of_brokers, produce, run, text, until,
+    Gate, Knows, Notes, builder, cluster, create, is_finished, of_brokers, produce, produce_into,
+    run, text, until,
 };
-use keyqueue_kafka::{Consumer, Doing, Exhausted, OrderBy, Outcome, Record, Verdict};
+use keyqueue_kafka::{
+    Consumer, Doing, Exhausted, OrderBy, Outcome, PartitionStatus, Record, Verdict,
+};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::time::sleep;
 
@@ -373,4 +376,34 @@ async fn a_member_whose_commits_are_refused_begins_nothing_after_half_of_the_ses
     until("all", || status().finished == 12).await;
     let ended = run.end().await.expect("no error");
     assert_eq!((ended.uncommitted, ended.left, notes.len()), (0, 0, 12));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)] // R4
+async fn each_topic_says_what_becomes_of_what_is_exhausted() {
+    let cluster = cluster(1);
+    create(&cluster, "other", &[1]);
+    for topic in ["topic", "other"] {
+        produce_into(&cluster, topic, 0, &[(Some("bad"), Some("x"))]).await;
+    }
+    let builder = builder(&cluster)
+        .topics(["^topic$", "^other$"])
+        .retries(0)
+        .exhausted(Exhausted::Block);
+    let run = run(builder.exhausted_of("other", Exhausted::Skip), |_| async {
+        Err::<(), _>("no")
+    });
+    let of = |topic: &str, is: fn(&PartitionStatus) -> bool| {
+        let partitions = run.consumer.status().partitions;
+        partitions.iter().any(|of| &*of.topic == topic && is(of))
+    };
+    until("one is skipped", || of("other", |of| of.base == 1)).await;
+    until("one blocks", || {
+        of("topic", |of| {
+            let oldest = of.oldest.as_ref();
+            of.base == 0 && oldest.is_some_and(|oldest| oldest.attempts >= 3)
+        })
+    })
+    .await;
+    let ended = run.end().await.expect("no error");
+    assert_eq!((ended.finished, ended.skipped, ended.left), (0, 1, 1));
 }

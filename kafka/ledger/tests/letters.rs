@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use common::{scenario, sound};
 use keyqueue_kafka::Consumer;
-use keyqueue_kafka::dead_letter::{LETTER, Letters};
+use keyqueue_kafka::dead_letter::{self, LETTER, Letters};
 use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
@@ -108,6 +108,74 @@ fn a_letter_that_many_put_back_at_the_same_time_is_put_back_once() -> Result<()>
         let seen = lab.judge()?;
         sound(&seen);
         assert_eq!((seen.repeated, seen.done), (3, 303));
+        Ok(())
+    })
+}
+
+/// Writes letters of this many records of a partition to the same one of a topic of letters.
+fn write(servers: &str, topic: &str, partition: i32, count: usize) -> Result<()> {
+    let producer: BaseProducer = ClientConfig::new()
+        .set("bootstrap.servers", servers)
+        .create()?;
+    let of = partition.to_string();
+    for offset in 0..count {
+        let offset = offset.to_string();
+        let headers = [
+            (dead_letter::TOPIC, "again"),
+            (dead_letter::PARTITION, &*of),
+            (dead_letter::OFFSET, &*offset),
+            (dead_letter::GROUP, "group"),
+        ];
+        let headers = headers.map(|(key, value)| Header {
+            key,
+            value: Some(value),
+        });
+        let headers = headers
+            .into_iter()
+            .fold(OwnedHeaders::new(), OwnedHeaders::insert);
+        let letter = BaseRecord::<str, str>::to(topic).partition(partition);
+        let sent = producer.send(letter.headers(headers));
+        sent.map_err(|(error, _)| error)?;
+    }
+    producer.flush(Duration::from_secs(30))?;
+    Ok(())
+}
+
+#[test] // R8
+fn a_topic_of_letters_that_was_made_again_has_other_letters() -> Result<()> {
+    scenario("again", 1, &[], |lab| {
+        let topic = "again-dead";
+        lab.create(topic, 3, &[])?;
+        for (partition, count) in [(0, 2), (1, 1), (2, 3)] {
+            write(&lab.servers, topic, partition, count)?;
+        }
+        let consumer = Consumer::builder(&lab.servers, "group");
+        let consumer = consumer.topics(["again"]).dead_letters(topic).build()?;
+        let letters = consumer.dead_letters().context("there is a topic")?;
+        ensure!(letters.read()?.len() == 6, "six letters");
+        // Nobody looks until the new one is longer or as long, and has fewer partitions.
+        lab.delete(topic)?;
+        lab.create(topic, 2, &[])?;
+        write(&lab.servers, topic, 0, 5)?;
+        write(&lab.servers, topic, 1, 1)?;
+        thread::sleep(Duration::from_secs(1));
+        let read = letters.read()?;
+        let numbers: Vec<_> = read.iter().map(|letter| letter.number).collect();
+        ensure!(numbers == [7, 8, 9, 10, 11, 12], "{numbers:?}");
+        ensure!(letters.discard(&numbers)? == [true; 6], "all are dropped");
+        ensure!(letters.read()?.is_empty(), "no letter is left");
+        // As long as before, with one partition.
+        lab.delete(topic)?;
+        lab.create(topic, 1, &[])?;
+        write(&lab.servers, topic, 0, 1)?;
+        thread::sleep(Duration::from_secs(1));
+        ensure!(letters.read()?.len() == 1, "one letter");
+        lab.delete(topic)?;
+        lab.create(topic, 1, &[])?;
+        write(&lab.servers, topic, 0, 1)?;
+        thread::sleep(Duration::from_secs(1));
+        let read = letters.read()?;
+        ensure!(read.len() == 1 && read[0].number == 14, "{read:?}");
         Ok(())
     })
 }

@@ -16,7 +16,7 @@
 //!
 //! If the reply to the commit is lost, the log has both or none of them, and the next look says which.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Header as Of, Message, OwnedHeaders};
-use rdkafka::metadata::MetadataTopic;
+use rdkafka::metadata::{MetadataPartition, MetadataTopic};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 use rdkafka::{ClientConfig, ClientContext, Offset, TopicPartitionList};
 
@@ -243,15 +243,16 @@ impl Letters {
                 return Err(KafkaError::MetadataFetch(code));
             }
             // The first letter, or this look, may create the topic. Of one that is deleted no letter is left.
-            let found = state.found;
-            *state = State::default();
-            state.found = found;
+            state.restart();
             return Ok(());
         }
         let (mut list, mut left) = (TopicPartitionList::new(), BTreeSet::new());
+        // Of each partition that was read before, where the record is that was read last, which is read again, and its timestamp.
+        let mut known = BTreeMap::new();
         let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
-        for partition in partitions {
-            let id = partition.id();
+        let partitions: Vec<i32> = partitions.map(MetadataPartition::id).collect();
+        state.keep(&partitions);
+        for id in partitions {
             let all = producer.map(|producer| {
                 let ends = producer.client();
                 ends.fetch_watermarks(&self.topic, id, PATIENCE)
@@ -263,12 +264,18 @@ impl Letters {
                 let open = RDKafkaErrorCode::ConcurrentTransactions;
                 return Err(KafkaError::MessageConsumption(open));
             }
-            let next = state.next.entry(id).or_insert(high - LAST_OFFSETS);
+            let at = state.next.entry(id).or_insert((high - LAST_OFFSETS, None));
             // A shorter log is another one. Of letters that retention has passed the marks may be gone, too.
-            let is_other = *next > high;
-            *next = if is_other { low } else { low.max(*next) };
-            let next = *next;
+            let is_other = at.0 > high;
+            if is_other || at.0 <= low {
+                *at = (low, None);
+            }
+            let (mut next, last) = *at;
             state.forget(id, if is_other { i64::MAX } else { low });
+            if let Some(last) = last {
+                next -= 1;
+                known.insert(id, (next, Some(last)));
+            }
             if next < high {
                 list.add_partition_offset(&self.topic, id, Offset::Offset(next))?;
                 left.insert(id);
@@ -284,7 +291,20 @@ impl Letters {
             };
             match polled {
                 Ok(message) => {
-                    state.next.insert(message.partition(), message.offset() + 1);
+                    let (id, offset) = (message.partition(), message.offset());
+                    let time = message.timestamp().to_millis();
+                    match known.remove(&id) {
+                        Some(last) if last == (offset, time) => continue,
+                        // The topic was made again.
+                        Some(_) => {
+                            state.restart();
+                            drop(message);
+                            drop(client);
+                            return self.catch_up(state, producer);
+                        }
+                        None => {}
+                    }
+                    state.next.insert(id, (offset + 1, time));
                     self.note(&message, state);
                 }
                 Err(KafkaError::PartitionEOF(partition)) => _ = left.remove(&partition),

@@ -48,8 +48,8 @@ pub struct Letter {
 /// What was read until now.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Of each partition, the offset that is read next.
-    pub(super) next: HashMap<i32, i64>,
+    /// Of each partition, the offset that is read next, and the timestamp of the record before it, if that was read.
+    pub(super) next: HashMap<i32, (i64, Option<i64>)>,
     /// By their names.
     pub(super) open: HashMap<String, Arc<Letter>>,
     /// Letters until now.
@@ -84,6 +84,15 @@ impl State {
         }
     }
 
+    /// Forgets all letters.
+    pub(super) fn restart(&mut self) {
+        let found = self.found;
+        *self = State {
+            found,
+            ..State::default()
+        };
+    }
+
     pub(super) fn add(&mut self, letter: Letter) {
         self.bytes += letter.bytes();
         self.open.insert(letter.name.clone(), Arc::new(letter));
@@ -98,6 +107,14 @@ impl State {
         let letters = &mut self.open;
         letters.retain(|_, letter| is_there((letter.partition, letter.offset)));
         self.left_out.retain(|_, at| is_there(*at));
+    }
+
+    /// Forgets all partitions but these.
+    pub(super) fn keep(&mut self, partitions: &[i32]) {
+        self.next.retain(|id, _| partitions.contains(id));
+        let letters = &mut self.open;
+        letters.retain(|_, letter| partitions.contains(&letter.partition));
+        self.left_out.retain(|_, at| partitions.contains(&at.0));
     }
 
     /// Notes that this letter has a mark.
@@ -148,7 +165,7 @@ mod tests {
         let count = MOST as u64 + 200;
         for (without_mark, reads_again) in [(None, false), (Some(1), true)] {
             let mut state = State::default();
-            state.next.insert(0, 7);
+            state.next.insert(0, (7, None));
             for number in 1..=count {
                 state.add(Letter {
                     number,
@@ -176,7 +193,7 @@ mod tests {
             state.begin();
             assert_eq!(state.next.is_empty(), reads_again, "{without_mark:?}");
             // Once.
-            state.next.insert(0, 7);
+            state.next.insert(0, (7, None));
             state.begin();
             assert!(!state.next.is_empty());
         }
@@ -187,7 +204,7 @@ mod tests {
         let mut state = State::default();
         state.left_out.insert(1, (0, 6));
         state.left_out.insert(2, (1, 6));
-        state.next.insert(0, 9);
+        state.next.insert(0, (9, None));
         state.forget(0, 7);
         assert_eq!(state.left_out.len(), 1);
         state.forget(1, 7);

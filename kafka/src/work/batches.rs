@@ -49,8 +49,10 @@ where
     }
     let verdict = |(index, mut job): (usize, Job)| {
         let first = job.value().first().cloned();
-        // What is not held any more would hold up what its key has read since.
-        job.value_mut().retain(|record| !record.tenure.is_revoked());
+        // What is not held any more would hold up what its key has read since. It is in front of that.
+        let old = job.value().iter();
+        let old = old.take_while(|record| record.tenure.is_revoked()).count();
+        job.value_mut().drain(..old);
         let is_first = |left| first.is_some_and(|first| Arc::ptr_eq(&first, left));
         match (job.value().first(), waits.get(&index)) {
             (None, _) => Next::Gone.into(),
@@ -91,7 +93,7 @@ async fn bury_dead(shared: &Arc<Shared>, job: &mut Job) -> Option<Duration> {
         && let Some(_running) = front.tenure.enter().await
     {
         match bury(shared, &front).await {
-            Next::Gone => remove(job, &front),
+            Next::Gone => _ = job.value_mut().remove(0),
             Next::After(delay) => return Some(delay),
         }
     }
@@ -114,7 +116,7 @@ async fn try_part<F, R>(
     for (_, record) in &part {
         record.tenure.wait().await;
     }
-    let mut running = Vec::new();
+    let (mut running, mut ended) = (Vec::new(), Vec::new());
     // Those of a key that waits stay behind it. Those whose tenure has ended are gone.
     part.retain(|(index, record)| {
         if waits.contains_key(index) {
@@ -122,12 +124,13 @@ async fn try_part<F, R>(
         }
         let entered = Running::enter(Arc::clone(&record.tenure));
         if entered.is_none() {
-            remove(&mut jobs[*index], record);
+            ended.push((*index, Arc::clone(record)));
         }
         let is_in = entered.is_some();
         running.extend(entered);
         is_in
     });
+    remove(jobs, &ended);
     if part.is_empty() {
         return;
     }
@@ -143,15 +146,12 @@ async fn try_part<F, R>(
         // By the tenure that was cancelled: what is left of the others is tried again.
         Err(Broken::Cancelled) => {
             drop(running);
-            part.retain(|(index, record)| {
-                let is_left = !record.tenure.is_revoked();
-                if !is_left {
-                    shared.counts.cancelled.add(1);
-                    remove(&mut jobs[*index], record);
-                }
-                is_left
-            });
-            parts.push(part);
+            let (cancelled, left): (Vec<_>, _) = part
+                .into_iter()
+                .partition(|(_, record)| record.tenure.is_revoked());
+            shared.counts.cancelled.add(cancelled.len() as u64);
+            remove(jobs, &cancelled);
+            parts.push(left);
             return;
         }
         Err(panic) => Err(Err(panic)),
@@ -179,21 +179,26 @@ async fn try_part<F, R>(
             match settle(shared, &record, said).await {
                 // Its partition is given back, and its letter is not written: those behind it are left with it.
                 Next::Gone if record.tenure.holds(&record) => break,
-                Next::Gone => gone.push(record),
+                Next::Gone => gone.push((index, record)),
                 Next::After(delay) => return (index, gone, Some(delay)),
             }
         }
         (index, gone, None)
     });
     for (index, gone, delay) in join_all(settled).await {
-        gone.iter()
-            .for_each(|record| remove(&mut jobs[index], record));
+        remove(jobs, &gone);
         waits.extend(delay.map(|delay| (index, delay)));
     }
 }
 
-fn remove(job: &mut Job, record: &Arc<Inner>) {
-    job.value_mut().retain(|other| !Arc::ptr_eq(other, record));
+/// Removes records from their jobs. They are in the order of a part, as they are in the jobs: each job is gone through once, because the
+/// backlog of a key may be all that is in memory.
+fn remove(jobs: &mut [Job], gone: &[One]) {
+    for of_key in gone.chunk_by(|one, next| one.0 == next.0) {
+        let mut gone = of_key.iter().map(|(_, record)| record).peekable();
+        let backlog = jobs[of_key[0].0].value_mut();
+        backlog.retain(|record| gone.next_if(|gone| Arc::ptr_eq(gone, record)).is_none());
+    }
 }
 
 /// What a handler has said of a part: a verdict for each, or one for all.
