@@ -24,6 +24,8 @@
   // The stream has brought something; an answer has come since it was opened; one is waited for.
   let [opened, answered, asking] = [false, false, false];
 
+  // Somebody may set the clock back.
+  const since = (at) => Math.abs(Date.now() - at);
   const clock = (at) => new Date(at).toISOString().slice(0, 19).replace("T", " ") + " UTC";
   const say = (text, isBad) => {
     const put = (at, text) => { if (at.textContent !== text) at.textContent = text; };
@@ -63,7 +65,7 @@
     if (!live() || over || document.hidden) return;
     const busy = isBusy();
     if (!busy) show();
-    if (isLost || Date.now() - word > SILENCE) say("Not updated: the service does not respond. What is shown is old, as of", true);
+    if (isLost || since(word) > SILENCE) say("Not updated: the service does not respond. What is shown is old, as of", true);
     else if (busy) say(busy);
     else say(asks ? "updated every 5 seconds, as of" : "live, as of");
   };
@@ -122,7 +124,7 @@
   setInterval(() => {
     if (document.hidden || over || !live()) return;
     // A stream that hangs is opened again, which is no word of the server. It may be held up by what is between: that is asked as well.
-    const hangs = Date.now() - word > 2 * SILENCE;
+    const hangs = since(word) > 2 * SILENCE;
     isLost ||= hangs;
     // What is between passes answers on, and keeps streams to itself.
     if (hangs && answered && !opened) { close(); asks = true; }
@@ -164,7 +166,7 @@
       return;
     }
     // The second half of a double click is no answer to what the first one has brought.
-    if (Date.now() - swapped < 500) return;
+    if (since(swapped) < 500) return;
     [swapped, doing, late] = [Infinity, wanted, ""];
     const label = at.matches(":focus-visible") && (at.ariaLabel || at.textContent);
     try {

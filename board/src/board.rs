@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use tokio::sync::{Semaphore, watch};
 
-use crate::bulk::LastJob;
+use crate::bulk::{self, LastJob};
 use crate::error::NameError;
 use crate::events::{FIRST, SHARE, STALE};
 use crate::fleet::{Fleet, Partitioned};
@@ -138,6 +138,7 @@ impl Board {
             last: Mutex::default(),
             history: Mutex::default(),
         };
+        self.close_if_closed(&entry);
         names.queues.insert(name, Arc::new(entry));
         Ok(self)
     }
@@ -213,16 +214,28 @@ impl Board {
         let mut names = lock(&self.0.names);
         names.check(&name)?;
         let fleet = Fleet::new(name.clone(), source);
+        self.close_if_closed(&fleet);
         // The queue of this name that may be there is gone.
         names.queues.remove(&name);
         names.fleets.insert(name, Arc::new(fleet));
         Ok(self)
     }
 
-    /// Takes a queue or a fleet off the board. Returns whether there was one with this name.
+    /// Takes a queue or a fleet off the board, and stops an action on all of its dead letters. Returns whether there was one with this
+    /// name.
     pub fn remove(&self, name: &str) -> bool {
         let mut names = lock(&self.0.names);
-        names.fleets.remove(name).is_some() || names.queues.remove(name).is_some()
+        let (fleet, queue) = (names.fleets.remove(name), names.queues.remove(name));
+        let fleet = fleet.as_ref().map(|fleet| bulk::close(fleet.last_job()));
+        let queue = queue.as_ref().map(|queue| bulk::close(queue.last_job()));
+        fleet.or(queue).is_some()
+    }
+
+    /// Lets no action on all letters of this begin, if the board is closed. `names` is locked, so that `close` finds it otherwise.
+    fn close_if_closed(&self, place: &impl Place) {
+        if *self.0.closed.borrow() {
+            bulk::close(place.last_job());
+        }
     }
 
     /// Lets those act for whom `policy` returns who they are: what is asked for, and by which request, is its argument.
@@ -269,7 +282,8 @@ impl Board {
     }
 
     /// Ends the live pages that are open, and those that are opened later. Otherwise they go on for as long as a browser shows
-    /// them, and `with_graceful_shutdown` of axum waits for each. Call it in the future that begins the shut-down:
+    /// them, and `with_graceful_shutdown` of axum waits for each. Actions on all dead letters stop before their next letters, and no other one
+    /// begins: the runtime waits for them when it is dropped. Call it in the future that begins the shut-down:
     ///
     /// ```no_run
     /// # async fn doc(listener: tokio::net::TcpListener, app: axum::Router, board: keyqueue_board::Board) -> std::io::Result<()> {
@@ -282,6 +296,14 @@ impl Board {
     /// ```
     pub fn close(&self) {
         self.0.closed.send_replace(true);
+        let queues = self.queues();
+        queues
+            .iter()
+            .for_each(|queue| bulk::close(queue.last_job()));
+        let fleets = self.fleets();
+        fleets
+            .iter()
+            .for_each(|fleet| bulk::close(fleet.last_job()));
     }
 
     /// Takes a sample of each queue every second, so that pictures have no gaps where nobody has looked. Never returns;

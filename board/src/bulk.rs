@@ -18,7 +18,7 @@ pub(crate) struct Job {
     pub(crate) number: u64,
     pub(crate) verb: Verb,
     pub(crate) search: String,
-    /// How many were meant when it began; 0 until they are counted.
+    /// How many were meant when it began, or at most were if no question has counted them; 0 until the store has told that.
     pub(crate) total: AtomicUsize,
     pub(crate) done: AtomicUsize,
     stop: AtomicBool,
@@ -27,7 +27,14 @@ pub(crate) struct Job {
 }
 
 /// The last action on all letters of a queue or a fleet.
-pub(crate) type LastJob = Mutex<Option<Arc<Job>>>;
+#[derive(Default)]
+pub(crate) struct Last {
+    pub(crate) job: Option<Arc<Job>>,
+    /// None begins any more.
+    is_closed: bool,
+}
+
+pub(crate) type LastJob = Mutex<Last>;
 
 impl Job {
     pub(crate) fn is_going_on(&self) -> bool {
@@ -79,20 +86,27 @@ pub(crate) fn act(
     });
     {
         let mut last = lock(last);
-        if last.as_ref().is_some_and(|job| job.is_going_on()) {
+        if last.is_closed {
+            return Err(Refused::Stopped);
+        }
+        if last.job.as_ref().is_some_and(|job| job.is_going_on()) {
             return Err(Refused::Busy);
         }
-        *last = Some(Arc::clone(&job));
+        last.job = Some(Arc::clone(&job));
     }
     let mut ends = Ends(&job, Some("the board has failed".into()));
     // Ordering: Relaxed, here and below; counts that nothing else depends on.
     let ended = store.len().and_then(|left| {
         if said.is_none() {
+            // No more than that.
             job.total.store(left, Ordering::Relaxed);
         }
         each(store, &job, search, upto, left)
     });
     let count = job.done.load(Ordering::Relaxed);
+    if ended.is_ok() && said.is_none() {
+        job.total.store(count, Ordering::Relaxed);
+    }
     ends.1 = ended.as_ref().err().map(Refused::to_string);
     match ended {
         Err(refused) if count == 0 => Err(refused),
@@ -108,7 +122,7 @@ pub(crate) fn act(
 /// Ends the action with this number before its end.
 pub(crate) fn stop(last: &LastJob, number: u64) -> Result<Done, Refused> {
     let last = lock(last);
-    let meant = last.as_ref().filter(|job| job.number == number);
+    let meant = last.job.as_ref().filter(|job| job.number == number);
     let job = (meant.filter(|job| job.is_going_on())).ok_or(Refused::HasEnded)?;
     // Ordering: Relaxed; the thread that reads it writes nothing for this one.
     job.stop.store(true, Ordering::Relaxed);
@@ -117,6 +131,16 @@ pub(crate) fn stop(last: &LastJob, number: u64) -> Result<Done, Refused> {
         subject: format!("the action on all with {:?}", job.search),
         ..Done::default()
     })
+}
+
+/// Ends the action that goes on, and lets no other one begin.
+pub(crate) fn close(last: &LastJob) {
+    let mut last = lock(last);
+    last.is_closed = true;
+    if let Some(job) = &last.job {
+        // Ordering: Relaxed, as in `stop`.
+        job.stop.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Does something to all letters that match, the oldest first, until it is told to stop.
@@ -274,7 +298,7 @@ mod tests {
                 Some(_) => Err(did.as_ref().err().unwrap()),
             };
             assert_eq!(told, told_is);
-            let job = lock(&last).clone().unwrap();
+            let job = lock(&last).job.clone().unwrap();
             // The bar has an end, also that of an action that has not begun.
             assert_eq!(job.ended.get().unwrap().1.as_deref(), why);
         }
@@ -349,8 +373,9 @@ mod tests {
             stop: AtomicBool::new(false),
             ended: OnceLock::new(),
         };
-        let last = Mutex::new(Some(Arc::new(job(2))));
-        let going_on = lock(&last).clone().unwrap();
+        let last = LastJob::default();
+        lock(&last).job = Some(Arc::new(job(2)));
+        let going_on = lock(&last).job.clone().unwrap();
         let letters = Slow(101, Mutex::default()).page(0, 2, 0).unwrap();
         assert_eq!(stop(&last, 1), Err(Refused::HasEnded));
         assert_eq!(
@@ -363,5 +388,43 @@ mod tests {
         assert_eq!(stopped, Err(Refused::Stopped));
         drop(Ends(&going_on, None));
         assert_eq!(stop(&last, 2), Err(Refused::HasEnded));
+    }
+
+    #[test] // X5
+    fn a_board_that_is_closed_ends_the_action_on_all_letters_and_begins_no_other_one() {
+        /// Closes its board at the first request for letters.
+        struct Closes(Slow, Arc<LastJob>);
+
+        impl LetterStore for Closes {
+            fn page(&self, from: u64, max: usize, most: usize) -> Result<Vec<Letter>, Refused> {
+                self.0.page(from, max, most)
+            }
+
+            fn act(&self, verb: Verb, ids: &[LetterId]) -> Vec<Result<(), Refused>> {
+                close(&self.1);
+                self.0.act(verb, ids)
+            }
+
+            fn step(&self) -> usize {
+                self.0.step()
+            }
+
+            fn len(&self) -> Result<usize, Refused> {
+                self.0.len()
+            }
+        }
+
+        let last = Arc::new(LastJob::default());
+        let store = Closes(Slow(101, Mutex::default()), Arc::clone(&last));
+        let all = Which::All {
+            search: String::new(),
+            upto: (u64::MAX, u64::MAX),
+            said: None,
+        };
+        let did = act(&store, &last, Verb::Drop, &all).unwrap();
+        assert_eq!((did.count, did.why), (30, Some(Refused::Stopped)));
+        assert!(!lock(&last).job.as_ref().unwrap().is_going_on());
+        let did = act(&store, &last, Verb::Drop, &all);
+        assert_eq!(did.unwrap_err(), Refused::Stopped);
     }
 }

@@ -179,7 +179,7 @@ where
     /// Shows the values that wait, and those of dead letters if there are any.
     ///
     /// The formatter of a value that waits runs under the lock of that value, so puts for this key wait for it; it must
-    /// not call the queue.
+    /// not call the queue, nor, with debug assertions, another one.
     pub fn values(
         mut self,
         letters: Option<&DeadLetters<K, V>>,

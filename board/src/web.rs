@@ -3,7 +3,7 @@
 //! Each page is a view: a function from the board to HTML and to JSON, which is blocking work. A browser gets the page; its
 //! script gets the live part of the same address as a stream of events, or once, by the `Accept` header; a program gets JSON.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use axum::extract::{OriginalUri, Query, Request, State};
@@ -122,6 +122,8 @@ pub(crate) struct Context {
     pub(crate) params: Params,
     /// What the page is about.
     pub(crate) kind: Kind,
+    /// The mark of what it was found to be about, which its forms name: by now something else may have the name.
+    pub(crate) of: Mutex<String>,
     /// What is allowed, by action. A page is about one queue, or one fleet.
     allowed: [OnceLock<bool>; Action::ALL.len()],
 }
@@ -141,6 +143,7 @@ impl Context {
             token,
             params,
             kind,
+            of: Mutex::default(),
             allowed: Default::default(),
         })
     }

@@ -38,7 +38,7 @@ pub(crate) fn view(at: &Context, name: &str) -> Result<View, Problem> {
         }
         Ok(store) => {
             let letters = letters::page(store, &wanted)?;
-            let job = lock(place.last_job()).clone();
+            let job = lock(place.last_job()).job.clone();
             let mut json = json(&letters);
             json["action"] = job.as_deref().map(Job::json).into();
             (live(at, name, search, &letters, job.as_deref()), json)

@@ -7,6 +7,7 @@ pub(crate) mod letters;
 mod problem;
 pub(crate) mod queue;
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use maud::{DOCTYPE, Markup, Render, html};
@@ -14,7 +15,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub(crate) use problem::Problem;
 
-use crate::place::Kind;
+use crate::board::lock;
+use crate::place::{Kind, Place};
 use crate::policy::Action;
 use crate::source::Done;
 use crate::text;
@@ -63,8 +65,13 @@ pub(crate) fn json(of: &impl serde::Serialize) -> serde_json::Value {
 }
 
 /// Returns what has a name on the board, or the page that says that there is no such thing.
-fn found<T>(at: &Context, place: Option<T>, name: &str) -> Result<T, Problem> {
-    place.ok_or_else(|| Problem::not_on_board(at.kind, name))
+fn found<P>(at: &Context, place: Option<Arc<P>>, name: &str) -> Result<Arc<P>, Problem>
+where
+    P: Place + ?Sized,
+{
+    let place = place.ok_or_else(|| Problem::not_on_board(at.kind, name))?;
+    place.mark().clone_into(&mut lock(&at.of));
+    Ok(place)
 }
 
 /// Returns the path of the page of a queue, or of the fleet that the page is about.
@@ -308,9 +315,8 @@ pub(crate) fn form_of(
     fields: &[(&str, &str)],
     inside: Markup,
 ) -> Markup {
-    let (back, place) = (at.back(), at.board.place(at.kind, queue));
-    let of = place.as_ref().map_or("", |place| place.mark());
-    let fields = [&[("of", of), ("back", &*back)], fields].concat();
+    let (back, of) = (at.back(), lock(&at.of).clone());
+    let fields = [&[("of", &*of), ("back", &*back)], fields].concat();
     plain_form(at, queue, id, &fields, inside)
 }
 

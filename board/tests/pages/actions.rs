@@ -2,8 +2,9 @@
 
 use http::StatusCode;
 use keyqueue::State;
+use serde_json::json;
 
-use crate::common::{HOUR, Site};
+use crate::common::{self, HOUR, Site};
 
 #[tokio::test] // X1 X3
 async fn a_letter_is_put_back_or_dropped() {
@@ -37,6 +38,8 @@ async fn all_letters_that_match_are_put_back_or_dropped_and_no_others() {
         .await;
     assert_eq!(response.next(), "dead");
     assert_eq!((site.letters.len(), site.queue().len()), (750, 250));
+    let action = &site.json("/queues/q/mails/dead").await["action"];
+    common::assert_has(action, &json!({"count": 250, "total": 250, "ended": true}));
     assert!(
         site.letters
             .list()

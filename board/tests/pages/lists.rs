@@ -108,7 +108,8 @@ async fn a_page_has_a_link_to_the_one_before() {
         while let Some(next) = follow(&page, "next").await {
             seen.push(std::mem::replace(&mut page, next));
         }
-        assert!((3..=4).contains(&seen.len()), "{path}: {}", seen.len());
+        // A page of keys may have up to 15 more than 50.
+        assert!((2..=4).contains(&seen.len()), "{path}: {}", seen.len());
         while let Some(before) = seen.pop() {
             page = follow(&page, "prev").await.unwrap();
             let first = |page: &Answer| {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::header::LOCATION;
 use http::{Request, StatusCode};
+use keyqueue_board::Shown;
 
 use crate::common::{self, Answer, HOUR, Site};
 
@@ -272,4 +273,26 @@ async fn what_was_done_is_told_once_to_the_browser_that_did_it_and_not_by_the_ad
     );
     list().await.has(said);
     list().await.lacks(said);
+}
+
+#[tokio::test] // X5
+async fn a_page_means_the_queue_that_it_shows_and_not_the_one_that_replaces_it_meanwhile() {
+    let (site, other) = (site(&["bad-1"]).await, Site::new());
+    let (names, of_other) = (
+        site.board.clone(),
+        Arc::clone(other.queue.as_ref().unwrap()),
+    );
+    // The key is written while the page is made.
+    let shown = Shown::new(site.queue.as_ref().unwrap(), move |key: &String, f| {
+        assert!(names.remove("mails"));
+        names.add("mails", Shown::display(&of_other)).unwrap();
+        f.write_str(key)
+    });
+    assert!(site.board.remove("mails"));
+    let added = site.board.add("mails", shown.dead_letters(&site.letters));
+    added.unwrap();
+    let page = site.get_as("alice", "/queues/q/mails/dead").await;
+    page.has("bad-1");
+    let refused = post(&site, &forms(&page)[0]).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.text);
 }

@@ -78,10 +78,14 @@ async fn keys_in_hand_come_with_those_that_are_held_for_the_longest_time_first()
         held.push(queue.try_get().unwrap());
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let all = site.json("/queues/q/mails").await;
-    assert_eq!(all["keys"]["processing"], 60);
-    let in_hand = listed(&json!({ "rows": all["keys"]["in_hand"] }));
-    assert!(in_hand.into_iter().eq((0..50).map(|n| n.to_string())));
+    // On a busy machine a look may have no time for all of them.
+    until("the longest held ones in their order", async || {
+        let all = site.json("/queues/q/mails").await;
+        let in_hand = listed(&json!({ "rows": all["keys"]["in_hand"] }));
+        let is_in_order = in_hand.into_iter().eq((0..50).map(|n| n.to_string()));
+        all["keys"]["processing"] == 60 && is_in_order
+    })
+    .await;
 }
 
 #[tokio::test] // X6
@@ -156,12 +160,15 @@ async fn dead_letters_show_key_error_and_history() {
 async fn keys_are_found_by_a_part_of_their_text() {
     let site = Site::new();
     site.queue().add_all((0..3000).map(|n| format!("a/{n:04}")));
-    let found = site.json("/queues/q/mails/keys?search=a%2F123").await;
-    let mut keys = listed(&found);
+    let mut keys = site.all("keys?search=a%2F123&", 50 + 15).await;
     keys.sort_unstable();
     assert!(keys.into_iter().eq((1230..1240).map(|n| format!("a/{n}"))));
-    let none = site.get("/queues/q/mails/keys?search=zebra").await;
-    none.has("There is no such key.");
+    // On a busy machine there may be no time to look at all of them.
+    until("there is no such key", async || {
+        let none = site.get("/queues/q/mails/keys?search=zebra").await;
+        none.text.contains("There is no such key.")
+    })
+    .await;
     let mut all = site.all("keys?", 50 + 15).await;
     all.sort_unstable();
     assert!(all.into_iter().eq((0..3000).map(|n| format!("a/{n:04}"))));
@@ -298,6 +305,27 @@ async fn a_closed_board_ends_the_live_pages_that_are_open_or_opened_later() {
         body.collect().await.unwrap();
     }
     assert_eq!(site.get("/queues").await.status, StatusCode::OK);
+}
+
+#[tokio::test] // X5
+async fn a_closed_board_begins_no_action_on_all_letters() {
+    let site = Site::new();
+    site.queue().add_all(["a/bad-1".into(), "a/bad-2".into()]);
+    site.work().await;
+    let refused = async |when| {
+        let refused = site.post("action=drop_letter&all=1").await;
+        assert_eq!(refused.status, StatusCode::CONFLICT, "{when}");
+        refused.has("it was stopped");
+        assert_eq!(site.letters.len(), 2, "{when}");
+    };
+    site.board.close();
+    refused("it was there").await;
+    assert!(site.board.remove("mails"));
+    let shown = Shown::display(site.queue.as_ref().unwrap());
+    site.board
+        .add("mails", shown.dead_letters(&site.letters))
+        .unwrap();
+    refused("it came later").await;
 }
 
 #[tokio::test] // X4

@@ -10,7 +10,7 @@ use crate::poll::{Fleet, Look, Queue};
 
 /// The most keys in hand that are shown.
 const KEYS: usize = 20;
-/// The most characters of a name, the fewest, and the most of a key.
+/// The most places of a name, the fewest, and the most of a key.
 const NAME: usize = 24;
 const SHORTEST: usize = 8;
 const KEY: usize = 80;
@@ -101,8 +101,8 @@ pub(crate) fn lines(address: &str, look: &Look, width: usize) -> Vec<Row> {
         "HELD FOR", "QUEUE"
     )));
     lines.extend(held.iter().take(KEYS).map(|(queue, key, held)| {
-        let (queue, key) = (printable(queue, name), printable(key, KEY));
-        row(format!("{:>8} {queue:<name$} {key}", seconds(*held)))
+        let (queue, key) = (padded(queue, name), printable(key, KEY));
+        row(format!("{:>8} {queue} {key}", seconds(*held)))
     }));
     lines
 }
@@ -135,12 +135,15 @@ fn table<T>(
         let cells = columns
             .iter()
             .map(|column| format!("{:>1$}", cell(column), column.1));
-        format!("{first:<name$}{}", cells.collect::<String>())
+        first.to_owned() + &cells.collect::<String>()
     };
-    to.push(head(line(title, &|(title, ..)| (*title).to_owned())));
+    let titles = line(&format!("{title:<name$}"), &|(title, ..)| {
+        (*title).to_owned()
+    });
+    to.push(head(titles));
     to.extend(of.iter().map(|it| {
         let cell = |(_, _, cell): &Column<T>| cell(it);
-        row(line(&printable(name_of(it), name - 1), &cell))
+        row(line(&(padded(name_of(it), name - 1) + " "), &cell))
     }));
 }
 
@@ -156,17 +159,36 @@ fn seconds(time: Option<f64>) -> String {
     time.map_or("-".into(), |seconds| format!("{seconds:.1} s"))
 }
 
-/// The beginning of a text that another process has sent, without what would move the cursor or turn the direction.
+/// How many places of a line a text takes: most characters of East Asia, and most emoji, take two.
+fn places(text: &str) -> usize {
+    Line::from(text).width()
+}
+
+/// The beginning of a text, as wide as `width` places.
+fn padded(text: &str, width: usize) -> String {
+    let text = printable(text, width);
+    let rest = width.saturating_sub(places(&text));
+    text + &" ".repeat(rest)
+}
+
+/// The beginning of a text that another process has sent, up to as many places, without what would move the cursor or turn the direction.
 fn printable(text: &str, most: usize) -> String {
     let is_hidden = |char: char| {
         let is_mark = matches!(char, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
         is_mark || char.is_control()
     };
     let shown = |char: char| if is_hidden(char) { '?' } else { char };
-    let mut cut: String = text.chars().take(most).map(shown).collect();
-    if text.chars().nth(most).is_some() {
-        cut.pop();
-        cut.push('…');
+    let mut cut = String::new();
+    // Some characters take no place: not as many as somebody likes.
+    for char in text.chars().map(shown).take(4 * most) {
+        cut.push(char);
+        if places(&cut) > most {
+            while places(&cut) >= most {
+                cut.pop();
+            }
+            cut.push('…');
+            break;
+        }
     }
     cut
 }
@@ -205,6 +227,28 @@ mod tests {
         assert_eq!(printable("a\u{202e}gnp\u{200b}", 9), "a?gnp?");
         assert_eq!(printable("abcd", 4), "abcd");
         assert_eq!(printable("abcde", 4), "abc…");
+    }
+
+    #[test]
+    fn what_takes_two_places_moves_no_number() {
+        assert_eq!(printable("订单", 4), "订单");
+        assert_eq!(printable("订单处", 5), "订单…");
+        let names = ["订单处理订单处理订单处理订", "orders", "🚚 deliveries"];
+        let queue = |name: &str| serde_json::json!({"name": name, "state": "open", "queued": 1, "ended": 123.4, "failed": 0.5, "held": [["订单", 1.0]]});
+        let queues = names.map(queue);
+        let look = serde_json::json!({"queues": queues, "fleets": []});
+        let look: Look = serde_json::from_value(look).unwrap();
+        for width in [40, 80, 200] {
+            let lines = lines("http://localhost", &look, width);
+            let lines = lines.iter().map(|row| &*row.text);
+            let titles = lines.clone().find(|row| row.starts_with("QUEUE ")).unwrap();
+            let rows = lines.filter(|row| !row.starts_with(' ') && row.contains(" 1 "));
+            let rows: Vec<_> = rows.collect();
+            assert_eq!(rows.len(), 3);
+            for row in rows {
+                assert_eq!(places(row), titles.len(), "{titles}\n{row}");
+            }
+        }
     }
 
     #[test]
